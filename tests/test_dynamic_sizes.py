@@ -250,6 +250,26 @@ def test_sizes_that_are_rounded_up_in_two_ways(pool):
     agree(net.model(net("Add", convolved, pooled)), {"h": 8, "w": 5}, {"h": 7, "w": 2}, {"h": 1, "w": 9})
 
 
+@pytest.mark.parametrize("pad", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("operator", ["Conv", "MaxPool", "AveragePool", "with padding"])
+def test_padding_that_depends_on_the_size(operator, pad):
+    """TensorFlow's, where windows are two apart: an even size has one more at one end, an odd one has as many at both."""
+    net = Net(x=["b", 3, "h", "w"])
+    common = {"auto_pad": pad, "strides": [2, 2], "kernel_shape": [3, 5]}
+    if operator == "Conv":
+        result = net("Conv", "x", np.random.default_rng(1).standard_normal((2, 3, 3, 5)).astype(np.float32), **common)
+    elif operator == "with padding":
+        result = net("AveragePool", "x", count_include_pad=1, **common)
+    else:
+        result = net(operator, "x", **common)
+    model = net.model(result)
+    compiled, session = graphc.compile(model, threads=1), onnxruntime.InferenceSession(model.SerializeToString())
+    for sizes in ({"b": 2, "h": 6, "w": 7}, {"b": 1, "h": 5, "w": 8}, {"b": 1, "h": 1, "w": 1}):
+        feed = arrays(model, sizes)
+        (expected,) = session.run(None, feed)
+        np.testing.assert_allclose(next(iter(compiled.run(feed).values())), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_sequences_filled_up_to_whole_chunks():
     """As Mamba 2 computes them: `n + (8 - n % 8) % 8` words are some eights."""
     net = Net(x=["b", "n", 2])

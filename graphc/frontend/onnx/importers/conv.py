@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphc.errors import ModelError
 from graphc.frontend.onnx.emit import SizeEmit
-from graphc.frontend.onnx.importers.windows import AUTO_PADS, explicit_pads, halves, spatial, window
+from graphc.frontend.onnx.importers.windows import AUTO_PADS, explicit_pads, halves, padded, spatial
 from graphc.frontend.onnx.node import PIN, OnnxNode, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
 from graphc.frontend.onnx.tensors import Refused
@@ -25,7 +25,7 @@ def conv(node: OnnxNode, emit: SizeEmit) -> Value:
 
 def convolution(node: OnnxNode, emit: SizeEmit, x: Value, w: Value, bias: Value | None) -> Value:
     """A convolution with the node's settings."""
-    found = window(node, x.shape[2:], kernel_of(node, x, w))
+    x, found = padded(node, emit, x, kernel_of(node, x, w))
     operator = Conv(found.strides, found.dilations, found.before, found.after, node.int("group", 1))
     return emit(operator, x, w) if bias is None else emit(operator, x, w, bias)
 

@@ -11,13 +11,14 @@ import numpy as np
 from graphc.frontend.onnx.emit import SizeEmit
 from graphc.frontend.onnx.importers.reduce import lp_power, lp_root
 from graphc.frontend.onnx.importers.sizes import to_shape
-from graphc.frontend.onnx.importers.windows import Window, window
+from graphc.frontend.onnx.importers.windows import Window, padded, window
 from graphc.frontend.onnx.node import OnnxNode, check_table, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
 from graphc.frontend.onnx.tensors import Unknown
 from graphc.ir import Value
 from graphc.ir.types import FLOATS
 from graphc.ops.indexing import Gather
+from graphc.ops.movement import Expand
 from graphc.ops.pointwise import Binary, Where
 from graphc.ops.pool import AveragePool, MaxPool
 from graphc.shapes import Dim, Expr, static_shape
@@ -27,7 +28,10 @@ def _window(node: OnnxNode, x: Value) -> Window:
     """The window. One that is larger than the padded image, which ceil_mode allows, sees all of it: what lies beyond
     counts neither as an element nor as padding."""
     refuse_unless(3 <= x.type.rank <= 5, f"pooling over {x.type.rank - 2} axes")
-    found = window(node, x.shape[2:], node.ints("kernel_shape"))
+    return _seen(node, x, window(node, x.shape[2:], node.ints("kernel_shape")))
+
+
+def _seen(node: OnnxNode, x: Value, found: Window) -> Window:
     if not node.int("ceil_mode", 0):
         return found
     kernel = [
@@ -49,7 +53,10 @@ def max_pool(node: OnnxNode, emit: SizeEmit) -> Value | tuple[Value, ...]:
 
 def maxima(node: OnnxNode, emit: SizeEmit, x: Value) -> Value:
     """The largest element of each window that the node's settings say."""
-    w = _window(node, x)
+    refuse_unless(3 <= x.type.rank <= 5, f"pooling over {x.type.rank - 2} axes")
+    least = -np.inf if x.dtype in FLOATS else int(np.iinfo(x.dtype).min)
+    x, found = padded(node, emit, x, node.ints("kernel_shape"), least)
+    w = _seen(node, x, found)
     return emit(MaxPool(w.kernel, w.strides, w.dilations, w.before, w.after, bool(node.int("ceil_mode", 0))), x)
 
 
@@ -99,7 +106,15 @@ def average_pool(node: OnnxNode, emit: SizeEmit) -> Value:
 
 def averages(node: OnnxNode, emit: SizeEmit, x: Value) -> Value:
     """The mean of each window that the node's settings say."""
-    return emit(_average(node, _window(node, x), bool(node.int("count_include_pad", 0))), x)
+    refuse_unless(3 <= x.type.rank <= 5, f"pooling over {x.type.rank - 2} axes")
+    kernel, with_padding = node.ints("kernel_shape"), bool(node.int("count_include_pad", 0))
+    image, found = padded(node, emit, x, kernel)
+    operator = _average(node, _seen(node, image, found), with_padding)
+    mean = emit(operator, image)
+    if image is x or with_padding:
+        return mean
+    ones = emit(Expand((1, 1, *x.shape[2:])), emit.constant(np.ones((1,) * x.type.rank), like=x))
+    return emit(Binary("Div"), mean, emit(operator, padded(node, emit, ones, kernel)[0]))
 
 
 @onnx_op("LpPool")

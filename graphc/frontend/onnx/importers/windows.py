@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from graphc.errors import ModelError
+from graphc.frontend.onnx.emit import SizeEmit
 from graphc.frontend.onnx.node import PIN, OnnxNode
 from graphc.frontend.onnx.tensors import Refused
-from graphc.shapes import Dim, ceil_div, is_static
+from graphc.ir import Value
+from graphc.ops.movement import Pad
+from graphc.shapes import Dim, ceil_div, dim_max, is_static
 
 AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 MAX_RANK = 16
@@ -26,7 +30,26 @@ class Window:
 
 
 def window(node: OnnxNode, sizes: Sequence[Dim], kernel: Sequence[int]) -> Window:
-    """The window over axes of these sizes. Raises ModelError where attributes do not fit."""
+    """The window over axes of these sizes. Raises ModelError where attributes do not fit, and Refused where padding depends on
+    sizes."""
+    found = _window(node, sizes, kernel)
+    for size, *pads in zip(sizes, found.before, found.after, strict=True):
+        if not is_static(*pads):
+            raise Refused(f"the padding depends on the size {size}", PIN)
+    return found
+
+
+def padded(node: OnnxNode, emit: SizeEmit, x: Value, kernel: Sequence[int], value: float = 0) -> tuple[Value, Window]:
+    """The image and the window over it; where padding depends on the image's sizes, the image has it already, of this value."""
+    found = _window(node, x.shape[2:], kernel)
+    if is_static(*found.before, *found.after):
+        return x, found
+    none = (0,) * len(found.kernel)
+    around = Pad((0, 0, *found.before), (0, 0, *found.after), "constant", value)
+    return emit(around, x), replace(found, before=none, after=none)
+
+
+def _window(node: OnnxNode, sizes: Sequence[Dim], kernel: Sequence[int]) -> Window:
     rank = len(sizes)
     strides = spatial(node, "strides", rank, 1)
     dilations = spatial(node, "dilations", rank, 1)
@@ -55,7 +78,7 @@ def explicit_pads(node: OnnxNode, rank: int) -> tuple[tuple[int, ...], tuple[int
 
 def _pads(
     node: OnnxNode, sizes: Sequence[Dim], extents: Sequence[int], strides: Sequence[int]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     auto = node.choice("auto_pad", "NOTSET", AUTO_PADS)
     if auto == "NOTSET":
         return explicit_pads(node, len(sizes))
@@ -65,15 +88,12 @@ def _pads(
     return halves(totals, auto == "SAME_UPPER")
 
 
-def same_total(size: Dim, extent: int, stride: int) -> int:
-    """How much padding gives ceil(size / stride) windows. Raises Refused if it depends on the size."""
-    total = (ceil_div(size, stride) - 1) * stride + extent - size
-    if not is_static(total):
-        raise Refused(f"the padding depends on the size {size}", PIN)
-    return max(int(total), 0)  # type: ignore[arg-type]
+def same_total(size: Dim, extent: int, stride: int) -> Dim:
+    """How much padding gives ceil(size / stride) windows."""
+    return dim_max((ceil_div(size, stride) - 1) * stride + extent - size, 0)
 
 
-def halves(totals: Sequence[int], upper: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def halves(totals: Sequence[Any], upper: bool) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Padding split between the two ends; an odd one has more at the upper end, or at the lower."""
     small, large = tuple(total // 2 for total in totals), tuple(total - total // 2 for total in totals)
     return (small, large) if upper else (large, small)
