@@ -76,6 +76,13 @@ def test_random_inputs_are_the_same_for_the_same_seed(graphc_command, engine: Pa
     assert "float32[3, 4]" in outputs[0]
 
 
+@pytest.mark.parametrize("command", ["run", "profile", "tune", "bench", "diff", "bisect", "view"])
+def test_a_seed_below_0_is_none(graphc_command, model: Path, command: str) -> None:
+    done = graphc_command(command, model, "--random", -1)
+    assert done.status == 2
+    assert "greater than or equal to 0" in " ".join(done.err.replace("│", " ").split())
+
+
 @pytest.mark.parametrize("command", ["run --random 0", "profile", "tune", "bench --runtime graphc", "diff", "bisect"])
 def test_open_sizes_are_asked_for_or_those_of_the_example(
     graphc_command, tmp_path: Path, model: Path, command: str

@@ -30,7 +30,7 @@ def bench(
     where: options.Where,
     input: options.InputFiles = None,
     inputs: options.InputArchive = None,
-    random: Annotated[int, typer.Option(metavar="SEED", help="Seed of the inputs that are not given.")] = 0,
+    random: Annotated[int, typer.Option(min=0, metavar="SEED", help="Seed of the inputs that are not given.")] = 0,
     rounds: Annotated[int, typer.Option(min=1, help="Timed runs of each runtime, after one that is not timed.")] = 5,
     runtime: Annotated[
         list[str] | None,

@@ -31,7 +31,7 @@ def bisect(
     where: options.Where,
     input: options.InputFiles = None,
     inputs: options.InputArchive = None,
-    random: Annotated[int, typer.Option(metavar="SEED", help="Makes up the inputs that are not given.")] = 0,
+    random: Annotated[int, typer.Option(min=0, metavar="SEED", help="Makes up the inputs that are not given.")] = 0,
     by: Annotated[By, typer.Option(help="What runs the graphs: the engine, or the reference in NumPy.")] = By.engine,
     tolerance: Annotated[
         float, typer.Option(min=0, help="Largest |a-b| in units of an output's largest |b| that is accepted.")

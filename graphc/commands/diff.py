@@ -36,7 +36,7 @@ def diff(
     where: options.Where,
     input: options.InputFiles = None,
     inputs: options.InputArchive = None,
-    random: Annotated[int, typer.Option(metavar="SEED", help="Makes up the inputs that are not given.")] = 0,
+    random: Annotated[int, typer.Option(min=0, metavar="SEED", help="Makes up the inputs that are not given.")] = 0,
     reference: Annotated[
         Reference, typer.Option(help="auto is onnxruntime if it is installed, else numpy.")
     ] = Reference.auto,

@@ -37,7 +37,7 @@ def profile(
     where: options.Where,
     input: options.InputFiles = None,
     inputs: options.InputArchive = None,
-    random: Annotated[int, typer.Option(metavar="SEED", help="Seed of the inputs that are not given.")] = 0,
+    random: Annotated[int, typer.Option(min=0, metavar="SEED", help="Seed of the inputs that are not given.")] = 0,
     rounds: Annotated[int, typer.Option(min=1, help="Runs; the median of each step's times counts.")] = 3,
     depth: Annotated[int, typer.Option(min=1, help="Levels of modules to tell apart.")] = 2,
     trace: Annotated[

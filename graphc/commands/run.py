@@ -34,7 +34,7 @@ def run(
     inputs: options.InputArchive = None,
     random: Annotated[
         int | None,
-        typer.Option(metavar="SEED", help="Make up the inputs that are not given.", show_default=False),
+        typer.Option(min=0, metavar="SEED", help="Make up the inputs that are not given.", show_default=False),
     ] = None,
     output: Annotated[
         Path | None,

@@ -31,7 +31,7 @@ def tune(
     where: options.Where,
     input: options.InputFiles = None,
     inputs: options.InputArchive = None,
-    random: Annotated[int, typer.Option(metavar="SEED", help="Seed of the inputs that are not given.")] = 0,
+    random: Annotated[int, typer.Option(min=0, metavar="SEED", help="Seed of the inputs that are not given.")] = 0,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="FILE", help="Add the choices to this file too.", show_default=False),

@@ -32,7 +32,7 @@ def view(
     gpu: options.Gpu = None,
     input: options.InputFiles = None,
     inputs: options.InputArchive = None,
-    random: Annotated[int, typer.Option(metavar="SEED", help="Seed of the inputs that are not given.")] = 0,
+    random: Annotated[int, typer.Option(min=0, metavar="SEED", help="Seed of the inputs that are not given.")] = 0,
 ) -> None:
     """Write one HTML file that shows the program by the modules of the model: steps, shapes, costs, copies, weights.
 
