@@ -54,7 +54,8 @@ def open_checkpoint(source: Source) -> Tensors:
     """
     if isinstance(source, Mapping):
         return {
-            name: each if isinstance(each, Blocks | Scaled) else _array(name, each) for name, each in source.items()
+            name: each if isinstance(each, Blocks | Scaled | Unreadable) else _array(name, each)
+            for name, each in source.items()
         }
     path = Path(source)
     if not path.is_dir():

@@ -298,6 +298,24 @@ IN_DIFFUSERS = [
 ]  # fmt: skip
 
 
+def test_weights_that_are_scaled_in_another_way_are_named(tmp_path):
+    """As ComfyUI's nvfp4: two numbers in a byte, and a scale for each sixteen."""
+    from safetensors.torch import save_file as save_tensors
+
+    small, name = SMALL["Z-Image"], "model.diffusion_model.layers.0.feed_forward.w1."
+    given = {key: torch.from_numpy(array) for key, array in small.weights().items()}
+    rows, columns = given[f"{name}weight"].shape
+    given[f"{name}weight"] = torch.zeros(rows, columns // 2, dtype=torch.uint8)
+    given[f"{name}weight_scale"] = torch.ones(rows, columns // 16).to(torch.float8_e4m3fn)
+    given[f"{name}weight_scale_2"] = torch.ones(())
+    save_tensors(given, tmp_path / "nvfp4.safetensors")
+    model = load_model(tmp_path / "nvfp4.safetensors", architectures=[small.architecture], engines=ENGINES)
+    with pytest.raises(
+        ModelError, match=r"w1\.weight: it is scaled in a way that is not supported: uint8 .* by float8"
+    ):
+        model.warm("denoiser")
+
+
 @pytest.mark.parametrize("name", IN_DIFFUSERS)
 def test_a_denoiser_in_the_layout_of_diffusers(name, tmp_path):
     """It is recognized by the marks that the published sizes have there, and gives what the authors' layout gives."""
