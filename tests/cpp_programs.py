@@ -390,8 +390,12 @@ def replaced() -> Program:
     shared = b.call("ggml_conv_2d", kernel, x, 1, 1, 0, 0, 1, 1, rank=4)  # read by a sum and by the outputs
     b.output(shared, "shared")
     b.output(b.call("ggml_interpolate", shared, 36, 25, 32, 2, NEAREST, rank=4), "upscaled")
+    ones = (1, 1, 1)
+    b.output(b.conv_2d(image, b.weight("groups", 12, 3, 3, 3), (2, 1), (1, 1), (1, 1), 2), "grouped")
+    b.output(b.conv_3d(image, b.weight("deep", 8, 3, 3, 3), b.weight("bias", 4), 2, ones, ones, ones, 1), "volumes")
+    b.output(b.conv_3d(image, b.weight("apart", 4, 3, 3, 3), None, 2, (2, 1, 1), ones, ones, 2), "volumes_in_groups")
     b.output(b.unary("ggml_soft_max", shared), "soft")
-    b.output(b.cast(b.cast(image, "F16"), "F32"), "rounded")
+    b.output(b.cast(b.rounded(image, "F16"), "F32"), "rounded")
     b.output(b.call("ggml_pad_ext", shared, 2, 1, 0, 3, 1, 0, 0, 0, rank=4), "padded")
     alone = b.call("ggml_conv_2d_dw_direct", b.weight("each", 40, 1, 5, 3), x, 2, 1, 1, 2, 1, 1, rank=4)
     alone = b.binary("ggml_add", alone, b.reshape(b.weight("beside", 40), (1, 40, 1, 1)))
