@@ -24,7 +24,7 @@ from graphc.runtime.model import Model
 from graphc.shapes.ranges import Size
 from graphc.targets.ggml.engine import is_engine
 from graphc.targets.ggml.generate.generate import Generated, generated
-from graphc.targets.ggml.lowering.dtypes import Asked, Dtypes
+from graphc.targets.ggml.lowering.dtypes import Asked, Dtypes, half_of
 from graphc.targets.ggml.lowering.lower import lower
 from graphc.targets.ggml.lowering.methods import Methods
 from graphc.targets.ggml.program.program import Program
@@ -183,7 +183,7 @@ def compile_weights(
             stored, dtypes = [None] * len(program.weights), types if types.rules else None
             refit = Refit(program, stored, settings.weights, component=settings.component, dtypes=dtypes)
             program = refit.program
-        elif types.rules:
+        elif types.rules or any(map(half_of, program.weights)):
             program = types.applied(program)
         step(1)
     debug.finish(program, log)

@@ -105,3 +105,25 @@ def test_pytorch_s_models(tmp_path, type):
     (found,) = model.run({name: given}).values()
     found = np.asarray(found, np.float32)
     assert np.abs(found - exact).max() <= 1.2 * np.abs(rounded - exact).max()
+
+
+def test_weights_stay_in_half_precision(tmp_path):
+    """With the numbers that they have as float32, to the bit; what only float32 can be added to is float32."""
+    rng = np.random.default_rng(0)
+    kernel, matrix, bias = (rng.standard_normal(shape).astype(F16) for shape in ((8, 4, 3, 3), (36, 50), (50,)))
+    nodes = [
+        ("Conv", "x w0", "a", {"pads": [1] * 4}),
+        ("Flatten", "a", "b", {"axis": 2}),
+        ("MatMul", "b w1", "c", {}),
+        ("Add", "c w2", "d", {}),
+        ("Relu", "d", "y", {}),
+    ]
+    made = model_of(nodes, (2, 4, 6, 6), (kernel, matrix, bias))
+    x = rng.standard_normal((2, 4, 6, 6)).astype(F16)
+    found = {}
+    for dtype in ("as it is", "f32", "q8_0"):
+        asked = {} if dtype == "as it is" else {"dtype": dtype}
+        model = graphc.compile(made, tmp_path / f"{dtype}.gguf", threads=2, **asked)
+        found[dtype] = model.run(x=x)["y"], [weight.tensor.type for weight in model.program.weights]
+    assert [types for _, types in found.values()] == [["F16", "F16", "F32"], ["F32"] * 3, ["F32"] * 3]
+    np.testing.assert_array_equal(found["as it is"][0], found["f32"][0])

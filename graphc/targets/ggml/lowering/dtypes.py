@@ -2,7 +2,7 @@
 
 A type is asked for by name, for all weights or for those whose names fit a pattern. Of what is asked for all, the layers that
 would lose the most are left out; a pattern is taken at its word. Where a type is not possible, the one that comes next to it is
-taken, and `Dtypes.choices` says so.
+taken, and `Dtypes.choices` says so. Where nothing is asked for, weights that the model has in half precision stay so.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from graphc.errors import InputError
 from graphc.ggml_types import GUIDED, HALVES, QUANTIZED, fits
 from graphc.ir.graph import Graph
 from graphc.ir.numbers import sources
-from graphc.ir.types import F32
+from graphc.ir.types import BF16, F16, F32
 from graphc.ops.control import bodies
 from graphc.targets.ggml.program.calls import RESHAPES
 from graphc.targets.ggml.program.program import Call, Program, Weight, with_blocks
@@ -146,6 +146,8 @@ class Dtypes:
     ) -> Choice | None:
         """The type of a weight that is known by these names; None if no other than its own comes into question."""
         asked, pattern = self.asked(known)
+        if not pattern:
+            return _as_the_model_has_it(weight, read.of[index])
         uses, given = read.of[index], asked == FROM_CHECKPOINT
         by_name = pattern not in ("", EVERYTHING) and not given
         if weight.dtype != F32 or asked == "F32" or not (by_name or _is_operand(uses)):
@@ -263,6 +265,24 @@ def possible(asked: str, weight: Weight, uses: Sequence[Use], others: Mapping[st
         return type, ""
     cut = [row for row in sorted(rows) if asked in QUANTIZED and not fits(asked, row)]
     return type, f"blocks do not fit rows of {cut[0]}" if asked in taken and cut else "a convolution takes no other"
+
+
+def _as_the_model_has_it(weight: Weight, uses: Sequence[Use]) -> Choice | None:
+    """Half precision for a weight that is no more than that, in another shape or order; None for others, and where what reads it
+    takes float32 alone."""
+    type = half_of(weight)
+    taken = weight.dtype == F32 and _is_operand(uses) and type and possible(type, weight, uses, {})[0] == type
+    return Choice(weight.label, type, type) if taken else None
+
+
+def half_of(weight: Weight) -> str:
+    """The half precision in which a model has a float32 weight, with the same numbers; "" if it does not."""
+    value, moved = weight.value, ("Reshape", "Transpose", "Slice", "Cast")
+    while value is not None and value.producer is not None and value.producer.op.name in moved:
+        value = value.producer.inputs[0]
+        if value.dtype != F32:
+            break
+    return "" if value is None else {F16: "F16", BF16: "BF16"}.get(value.dtype, "")
 
 
 def _is_operand(uses: Sequence[Use]) -> bool:

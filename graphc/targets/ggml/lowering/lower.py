@@ -8,6 +8,7 @@ alone makes no calls: such a value becomes a stored weight, evaluated when the e
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
@@ -16,7 +17,7 @@ from graphc.errors import GraphcError, Problem, UnsupportedError
 from graphc.ggml_types import fits
 from graphc.ir.graph import Graph, Node, Value
 from graphc.ir.numbers import identity, read_numbers
-from graphc.ir.types import I8, I32, I64
+from graphc.ir.types import F32, I8, I32, I64
 from graphc.kernels.c.routine import has_kernel, routine_of
 from graphc.kernels.scalar import trace
 from graphc.kernels.use import KernelUse
@@ -27,7 +28,7 @@ from graphc.ops.movement import Reshape
 from graphc.ops.pointwise import Cast
 from graphc.passes.fold import FOLD_BYTES
 from graphc.shapes import Dim, Expr, Undecidable, lower_bound, product, static_shape
-from graphc.targets.ggml.lowering.builder import Builder
+from graphc.targets.ggml.lowering.builder import HALVES, Builder
 from graphc.targets.ggml.lowering.dtypes import SMALL
 from graphc.targets.ggml.lowering.methods import Methods
 from graphc.targets.ggml.program.program import Host, Program
@@ -121,6 +122,12 @@ class Lowering:
         if value not in self.wide:
             use = KernelUse(Cast(I64), ((I32, value.shape),), I64, value.shape)
             self.wide[value] = self.builder.kernel(use, narrow)
+        return self.wide[value]
+
+    def in_float32(self, value: Value) -> Tensor:
+        """A constant's numbers as float32."""
+        if value not in self.wide:
+            self.wide[value] = self.weight(Emit(self.graph)(Cast(F32), value, name=value.name))
         return self.wide[value]
 
     def node(self, node: Node) -> None:
@@ -244,6 +251,11 @@ class NodeBuilder(Builder):
         if value.is_constant or (value.static and isinstance(size, int) and size <= KNOWN_LIMIT):
             return read_numbers(value)
         return None
+
+    def cast(self, x: Tensor, dtype: str) -> Tensor | None:
+        """See `Builder.cast`. A constant of half precision is another one of float32."""
+        value = self.program.weights[x.weight].value if x.weight >= 0 and x.type in HALVES and dtype == "F32" else None
+        return super().cast(x, dtype) if value is None else replace(self.lowering.in_float32(value), rank=x.rank)
 
     def whole_in_blocks(self, index: int, type: str) -> Tensor | None:
         """See `Builder.whole_in_blocks`."""
