@@ -148,22 +148,22 @@ class Expr:
         return _normal(result)
 
     def __neg__(self) -> Dim:
-        return self * -1
+        return _number_if_one(self * -1)
 
     __radd__ = __add__
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Dim) -> Dim:
-        return _floordiv(self, other) if _is_dim(other) else NotImplemented
+        return _number_if_one(_floordiv(self, other)) if _is_dim(other) else NotImplemented
 
     def __rfloordiv__(self, other: Dim) -> Dim:
-        return _floordiv(other, self)
+        return _number_if_one(_floordiv(other, self))
 
     def __mod__(self, other: Dim) -> Dim:
-        return _mod(self, other) if _is_dim(other) else NotImplemented
+        return _number_if_one(_mod(self, other)) if _is_dim(other) else NotImplemented
 
     def __rmod__(self, other: Dim) -> Dim:
-        return _mod(other, self)
+        return _number_if_one(_mod(other, self))
 
     def __lt__(self, other: Dim) -> bool:
         return decide(other - self, "positive") if _is_dim(other) else NotImplemented
@@ -244,12 +244,12 @@ def ceil_div(a: Dim, b: Dim) -> Dim:
 
 def dim_min(a: Dim, b: Dim) -> Dim:
     """The smaller of two sizes."""
-    return _choose("min", a, b)
+    return _number_if_one(_choose("min", a, b))
 
 
 def dim_max(a: Dim, b: Dim) -> Dim:
     """The larger of two sizes."""
-    return _choose("max", a, b)
+    return _number_if_one(_choose("max", a, b))
 
 
 def symbols(*dims: Dim) -> dict[str, Atom]:
@@ -391,7 +391,7 @@ def _divide_term(monomial: Monomial, coefficient: int, by: Monomial, scale: int)
 def _floordiv(a: Dim, b: Dim) -> Dim:
     if is_static(a, b):
         return int(a) // int(b)  # type: ignore[arg-type]
-    if b == 1:
+    if b == 1 or a == 0:
         return a
     exact = _exact_quotient(a, b)
     if exact is not None and (_divide_exactly(a, b) is not None or len(str(exact)) <= len(str(a))):
@@ -417,7 +417,7 @@ def _floordiv(a: Dim, b: Dim) -> Dim:
 def _mod(a: Dim, b: Dim) -> Dim:
     if is_static(a, b):
         return int(a) % int(b)  # type: ignore[arg-type]
-    if _exact_quotient(a, b) is not None:
+    if a == 0 or _exact_quotient(a, b) is not None:
         return 0
     if not isinstance(b, Expr):
         rest = _normal({m: c % b for m, c in _terms(a)})

@@ -21,9 +21,6 @@ DIFFERENT: dict[str, tuple[str, ...]] = {
         "test_resize_downsample_scales_cubic_align_corners",
         "test_resize_downsample_scales_linear_align_corners",
     ),
-    "a softmax of float16: onnx's reference rounds each of its steps, PyTorch and graphc the result alone": (
-        "test_attention_4d_causal_fp16_expanded",
-    ),
 }
 """Results beyond the tolerance, by reason: only where what is expected is not the better answer."""
 
