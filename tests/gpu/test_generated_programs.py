@@ -24,7 +24,7 @@ from graphc.runtime.compare import relative_error
 from graphc.runtime.profile import profile
 from graphc.targets.ggml.lowering.lower import lower
 from graphc.targets.ggml.program.launch import LAUNCH
-from graphc.targets.ggml.program.program import Packing
+from graphc.targets.ggml.program.program import Call, Packing
 from graphc.targets.ggml.program.rules import VIEWS
 from graphc.targets.ggml.program.tensor import Tensor
 from graphc.targets.ggml.run.executor import Executor
@@ -65,6 +65,16 @@ def computed_by_ggml(model: graphc.Model) -> Counter[str]:
     """The calls that no kernel was generated for."""
     calls = executor_of(model).program.calls
     return Counter(call.function for call in calls if call.function not in {LAUNCH, *VIEWS})
+
+
+def launching(net: torch.nn.Module, x: torch.Tensor, bound: float) -> list[Call]:
+    """The calls that launch kernels for a network of one tensor; their result must be PyTorch's within a bound."""
+    with closing(graphc.from_torch(net, (x,), device=DEVICE)) as model:
+        (result,) = model.run({"x": x.numpy()}).values()
+        calls = [call for call in executor_of(model).program.calls if call.launches is not None]
+    expected = net(x).detach().numpy()
+    assert np.abs(result - expected).max() < bound * np.abs(expected).max()
+    return calls
 
 
 MODELS = {
@@ -380,11 +390,7 @@ def test_what_is_turned_for_each_product_is_turned_once(fast: bool, monkeypatch:
     monkeypatch.setattr("graphc.backends.precision._chosen", "high" if fast else "highest")
     torch.manual_seed(0)
     net, x = OfPixels().eval(), torch.randn(2, 16, 9, 7)
-    with closing(graphc.from_torch(net, (x,), device=DEVICE)) as model:
-        (result,) = model.run({"x": x.numpy()}).values()
-        calls = [call for call in executor_of(model).program.calls if call.launches is not None]
-    expected = net(x).detach().numpy()
-    assert np.abs(result - expected).max() < (2e-3 if fast else BOUND) * np.abs(expected).max()
+    calls = launching(net, x, 2e-3 if fast else BOUND)
     names = Counter(call.launches.each[0].rendered.kernel.name.rstrip("_0123456789") for call in calls if call.launches)
     assert names["linear"] == 2
     assert names["attention"] == 1
@@ -441,11 +447,7 @@ def test_what_lies_side_by_side_is_not_stored(fast: bool, monkeypatch: pytest.Mo
     monkeypatch.setattr("graphc.backends.precision._chosen", "high" if fast else "highest")
     torch.manual_seed(0)
     net, x = Skip().eval(), torch.randn(2, 3, 9, 7)
-    with closing(graphc.from_torch(net, (x,), device=DEVICE)) as model:
-        (result,) = model.run({"x": x.numpy()}).values()
-        calls = [call for call in executor_of(model).program.calls if call.launches is not None]
-    expected = net(x).detach().numpy()
-    assert np.abs(result - expected).max() < (2e-3 if fast else BOUND) * np.abs(expected).max()
+    calls = launching(net, x, 2e-3 if fast else BOUND)
     names = [call.launches.each[0].rendered.kernel.name.rstrip("_0123456789") for call in calls if call.launches]
     parts = [sum(isinstance(arg, Tensor) and arg.call >= 0 for arg in call.args) for call in calls]
     assert ("group_norm", 2) in zip(names, parts, strict=True)

@@ -27,8 +27,12 @@ from graphc.shapes import Dim, Expr, static_shape
 def _window(node: OnnxNode, x: Value) -> Window:
     """The window. One that is larger than the padded image, which ceil_mode allows, sees all of it: what lies beyond
     counts neither as an element nor as padding."""
-    refuse_unless(3 <= x.type.rank <= 5, f"pooling over {x.type.rank - 2} axes")
+    _check_rank(x)
     return _seen(node, x, window(node, x.shape[2:], node.ints("kernel_shape")))
+
+
+def _check_rank(x: Value) -> None:
+    refuse_unless(3 <= x.type.rank <= 5, f"pooling over {x.type.rank - 2} axes")
 
 
 def _seen(node: OnnxNode, x: Value, found: Window) -> Window:
@@ -53,7 +57,7 @@ def max_pool(node: OnnxNode, emit: SizeEmit) -> Value | tuple[Value, ...]:
 
 def maxima(node: OnnxNode, emit: SizeEmit, x: Value) -> Value:
     """The largest element of each window that the node's settings say."""
-    refuse_unless(3 <= x.type.rank <= 5, f"pooling over {x.type.rank - 2} axes")
+    _check_rank(x)
     least = -np.inf if x.dtype in FLOATS else int(np.iinfo(x.dtype).min)
     x, found = padded(node, emit, x, node.ints("kernel_shape"), least)
     w = _seen(node, x, found)
@@ -106,7 +110,7 @@ def average_pool(node: OnnxNode, emit: SizeEmit) -> Value:
 
 def averages(node: OnnxNode, emit: SizeEmit, x: Value) -> Value:
     """The mean of each window that the node's settings say."""
-    refuse_unless(3 <= x.type.rank <= 5, f"pooling over {x.type.rank - 2} axes")
+    _check_rank(x)
     kernel, with_padding = node.ints("kernel_shape"), bool(node.int("count_include_pad", 0))
     image, found = padded(node, emit, x, kernel)
     operator = _average(node, _seen(node, image, found), with_padding)

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from graphc.ggml_types import HALVES
 from graphc.ir.types import TensorType
 from graphc.kernels.use import KernelUse
 from graphc.shapes import Dim
@@ -22,8 +23,6 @@ from graphc.targets.ggml.program.rules import RESHAPES
 from graphc.targets.ggml.program.tensor import STORAGE, TYPE_SIZES, Arg, Constant, Tensor, storage_ne
 
 MAX_RANK = 4
-
-HALVES = ("F16", "BF16")
 
 MOVES = (*RESHAPES, "ggml_permute", "ggml_cont", "ggml_concat", "ggml_repeat_4d")
 """Calls that move elements of any type, and whose numbers do not depend on it."""

@@ -14,7 +14,7 @@ from itertools import groupby
 import numpy as np
 
 from graphc.errors import GraphcError, Problem, UnsupportedError
-from graphc.ggml_types import fits
+from graphc.ggml_types import HALVES, fits
 from graphc.ir.graph import Graph, Node, Value
 from graphc.ir.numbers import identity, read_numbers
 from graphc.ir.types import F32, I8, I32, I64
@@ -28,7 +28,7 @@ from graphc.ops.movement import Reshape
 from graphc.ops.pointwise import Cast
 from graphc.passes.fold import FOLD_BYTES
 from graphc.shapes import Dim, Expr, Undecidable, lower_bound, product, static_shape
-from graphc.targets.ggml.lowering.builder import HALVES, Builder
+from graphc.targets.ggml.lowering.builder import Builder
 from graphc.targets.ggml.lowering.dtypes import SMALL
 from graphc.targets.ggml.lowering.methods import Methods
 from graphc.targets.ggml.program.program import Host, Program
