@@ -375,7 +375,7 @@ static void close_run(struct graphc_runner * r) {
 int graphc_runner_run(struct graphc_runner * r, int threads, ggml_abort_callback stops, void * data) {
     if (r->process != pool.process) r->process = pool.process, r->helpers = 0, r->asleep = 0, r->changed = (graphc_signal) GRAPHC_SIGNAL;
     r->threads = threads < MOST_PARTS ? threads : MOST_PARTS;
-    const uint64_t begin = numbered(number_of(r->first) + 1, 0);
+    const uint64_t begin = numbered(number_of(read_now(&r->first)) + 1, 0);  // a thread of the run before may still look at it
     r->status = GGML_STATUS_SUCCESS;
     for (uint32_t i = 0; i < r->count; ++i) {
         struct step * step = &r->steps[i];
