@@ -1,10 +1,10 @@
-"""Embeddings that prompts name: found in the folders of models, read once."""
+"""Embeddings that prompts name: found in the folders of models and in LoRAs that are on, read once."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,12 +20,20 @@ from graphc_images.settings import Settings
 LOG = logging.getLogger("graphc.images")
 
 
-class Inversions:
-    """The embeddings of textual inversion that there are."""
+BUNDLED = re.compile(r"bundle_emb\.(.+?)\.(string_to_param\.\*|[^.]+)")
+"""What tensors of embeddings are called in a LoRA's file: the embedding, and for which text encoder it is."""
 
-    def __init__(self, folders: ModelFolders | None) -> None:
-        self.folders = folders
+ENCODERS = {"t5": "t5xxl"}
+"""Of these, encoders that a file of an embedding alone calls otherwise."""
+
+
+class Inversions:
+    """The embeddings of textual inversion that there are; `loras` gives the LoRAs that are on, whose files may have some."""
+
+    def __init__(self, folders: ModelFolders | None, loras: Callable[[], Iterable[Path]] = tuple) -> None:
+        self.folders, self._loras = folders, loras
         self._read: FromFiles[Embedding] = FromFiles()
+        self._bundles: FromFiles[list[Embedding]] = FromFiles()
 
     def named(self, settings: Settings) -> tuple[Embedding, ...]:
         """Those whose names stand somewhere in the prompts. In ComfyUI's mode the log names those that there are not.
@@ -36,9 +44,11 @@ class Inversions:
         text = _text(settings)
         for name, file in settings.embeddings.items():
             self._embedding(name, Path(file))
-        found = tuple(
-            self._embedding(name, path) for name, path in self._files(settings.embeddings).items() if name in text
-        )
+        bundled = {each.name: each for path in dict.fromkeys(self._loras()) for each in self._bundled(path)}
+        alone = {
+            name: self._embedding(name, path) for name, path in self._files(settings.embeddings).items() if name in text
+        }
+        found = tuple(each for name, each in {**bundled, **alone}.items() if name in text)
         if settings.mode == "comfyui" and (missing := missing_embeddings(text, found)):
             LOG.warning("there is no embedding %s", ", ".join(missing))
         return found
@@ -79,6 +89,23 @@ class Inversions:
                 raise SettingError(f"{path}: {error}") from error
 
         return self._read((name, path), read, path)
+
+    def _bundled(self, path: Path) -> list[Embedding]:
+        """The embeddings in a LoRA's file."""
+
+        def read() -> list[Embedding]:
+            groups: dict[str, dict[str, np.ndarray]] = {}
+            for key, tensor in graphc.open_checkpoint(path).items():
+                if (found := BUNDLED.fullmatch(key)) and found[2].endswith("_out"):
+                    LOG.warning("%s: %s is added behind a text encoder, which is not done", path, key)
+                elif found:
+                    groups.setdefault(found[1], {})[ENCODERS.get(found[2], found[2])] = np.asarray(tensor)
+            try:
+                return [Embedding.from_tensors(name, tensors) for name, tensors in groups.items()]
+            except SettingError as error:
+                raise SettingError(f"{path}: {error}") from error
+
+        return self._bundles(path, read, path)
 
 
 def _text(settings: Settings) -> str:

@@ -158,7 +158,7 @@ class Pipeline:
         self.conditioner = Conditioner(model)
         self.networks = Networks(model, folders)
         self.others = Others(model, folders, modules or Modules())
-        self.inversions = Inversions(folders)
+        self.inversions = Inversions(folders, lambda: self.networks.files.values())
         self.enlargers = Enlargers(folders, model.loaded, model.threads)
         self.folders = folders
         self.controls = Controls(model, folders)

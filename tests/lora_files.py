@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import torch
-from peft import LoHaConfig, LoKrConfig, LoraConfig, get_peft_model, get_peft_model_state_dict
+from peft import LoHaConfig, LoKrConfig, LoraConfig, OFTConfig, get_peft_model, get_peft_model_state_dict
 
 KINDS = {
     "lora": (LoraConfig, {"lora_alpha": 3, "init_lora_weights": False}),
@@ -17,6 +17,8 @@ KINDS = {
     "lokr": (LoKrConfig, {"alpha": 3, "init_weights": False}),
     "lokr_both": (LoKrConfig, {"alpha": 3, "init_weights": False, "decompose_both": True, "decompose_factor": 4}),
     "lokr_cores": (LoKrConfig, {"alpha": 3, "init_weights": False, "use_effective_conv2d": True}),
+    "oft": (OFTConfig, {"oft_block_size": 0, "init_weights": False}),
+    "oft_exact": (OFTConfig, {"oft_block_size": 0, "use_cayley_neumann": False, "init_weights": False}),
 }
 """PEFT's kinds of adapters, with random factors in place of those that change nothing."""
 

@@ -109,6 +109,29 @@ FIRST, KERNEL = BASE["first.weight"], BASE["conv.weight"]
 DIRECTION = FIRST + 0.5 * (UP @ DOWN)
 COLUMNS = KERNEL + CONV
 
+
+def rotations(blocks: np.ndarray, most: float = np.inf) -> np.ndarray:
+    """Cayley's: of blocks minus themselves transposed, all together no longer than `most`."""
+    skew = blocks.astype(np.float64) - blocks.swapaxes(-1, -2)
+    skew *= min(1, most / np.linalg.norm(skew))
+    return np.array([(np.eye(len(each)) + each) @ np.linalg.inv(np.eye(len(each)) - each) for each in skew])
+
+
+def diagonal(blocks: np.ndarray) -> np.ndarray:
+    """A matrix with these blocks along its diagonal."""
+    count, size, _ = blocks.shape
+    whole = np.zeros((count * size, count * size))
+    for place in range(count):
+        whole[place * size : place * size + size, place * size : place * size + size] = blocks[place]
+    return whole
+
+
+BLOCKS, SMALL, NUMBERS = some(2, 4, 4), 0.3 * some(2, 4, 4), 0.2 * some(2, 3)
+SKEW = np.array([[[0, a, b], [-a, 0, c], [-b, -c, 0]] for a, b, c in NUMBERS.astype(np.float64)])
+SERIES = np.eye(3) + 2 * SKEW + 2 * SKEW @ SKEW + 2 * SKEW @ SKEW @ SKEW + SKEW @ SKEW @ SKEW @ SKEW
+IN_A, IN_B = some(4, 2), some(2, 4)
+GENERAL = np.einsum("oikl,ij->ojkl", KERNEL, IN_A.astype(np.float64) @ IN_B)
+
 CASES: dict[str, tuple[dict[str, np.ndarray], str, np.ndarray]] = {
     "alpha is divided by the rank": (
         {"first.lora_up.weight": UP, "first.lora_down.weight": DOWN, "first.alpha": np.float32(1)}, "first.weight", DIRECTION),
@@ -148,6 +171,37 @@ CASES: dict[str, tuple[dict[str, np.ndarray], str, np.ndarray]] = {
         {"first.hada_w1_a": UP, "first.hada_w1_b": DOWN, "first.hada_w2_a": -UP, "first.hada_w2_b": DOWN},
         "first.weight", FIRST - (UP @ DOWN) ** 2),
     "the change itself": ({"conv.diff": CONV}, "conv.weight", KERNEL + CONV),
+    "rows that are turned": (
+        {"first.oft_blocks": BLOCKS}, "first.weight", diagonal(rotations(BLOCKS)).T @ FIRST),
+    "rows that are turned no further than alpha says": (
+        {"conv.oft_blocks": BLOCKS, "conv.alpha": np.float32(0.02)}, "conv.weight",
+        np.einsum("po,pikl->oikl", diagonal(rotations(BLOCKS, 0.02 * 8)), KERNEL)),
+    "inputs that are turned": (
+        {"first.oft_R.weight": NUMBERS}, "first.weight", FIRST @ diagonal(SERIES).T),
+    "inputs that are turned less": (
+        {"first.oft_R.weight": NUMBERS * np.float32(2 * 2**0.5), "first.oft_R.scaled_oft": np.array(True)}, "first.weight",
+        FIRST @ diagonal(SERIES).T),
+    "all inputs that are turned alike": (
+        {"first.oft_R.weight": NUMBERS[:1]}, "first.weight", FIRST @ diagonal(SERIES[[0, 0]]).T),
+    "a kernel's inputs that are turned": (
+        {"conv.oft_R.weight": np.tile(NUMBERS, (6, 1))}, "conv.weight",
+        (KERNEL.reshape(8, 36) @ diagonal(np.tile(SERIES, (6, 1, 1)))).reshape(KERNEL.shape)),
+    "rows that are scaled": (
+        {"conv.weight": LENGTHS.reshape(1, 8, 1, 1), "conv.on_input": np.array(0)}, "conv.weight",
+        KERNEL * (1 + LENGTHS[:, :, None, None])),
+    "inputs that are scaled": (
+        {"conv.weight": WIDTHS, "conv.on_input": np.array(1)}, "conv.weight", KERNEL * (1 + WIDTHS)),
+    "factors of the weight": (
+        {"conv.a1.weight": IN_A[:, :, None, None], "conv.a2.weight": IN_B[:, :, None, None], "conv.b1.weight": CONV_UP,
+         "conv.b2.weight": CONV_DOWN, "conv.alpha": np.float32(1)}, "conv.weight", KERNEL + 0.5 * (GENERAL + CONV)),
+    "factors of the weight by their first names": (
+        {"first.a2.weight": (wide := some(6, 2)), "first.a1.weight": (high := some(2, 6)), "first.b2.weight": UP,
+         "first.b1.weight": DOWN}, "first.weight", FIRST + FIRST @ wide @ high + UP @ DOWN),
+    "a bias beside a pair": (
+        {"first.lora_B.bias": UP[:, 0]}, "first.bias", BASE["first.bias"] + UP[:, 0]),
+    "lengths of rows in ai-toolkit's name": (
+        {"first.lora_B.weight": UP, "first.lora_A.weight": DOWN, "first.magnitude": LENGTHS[:, 0]},
+        "first.weight", (FIRST + UP @ DOWN) * LENGTHS / norms(FIRST + UP @ DOWN, (1,))),
     "a bias": ({"first.diff_b": UP[:, 0]}, "first.bias", BASE["first.bias"] + UP[:, 0]),
     "a norm": ({"norm.w_norm": UP[:, 0]}, "norm.weight", BASE["norm.weight"] + UP[:, 0]),
     "another weight": ({"first.set_weight": DIRECTION}, "first.weight", DIRECTION),
@@ -166,6 +220,24 @@ def test_what_a_weight_becomes(case: str) -> None:
     partly = BASE[name] + 0.25 * (expected - BASE[name])
     nearly(found.run(FEED), outputs_with(changed(name, partly)))
     found.set_lora({lora.name: 0})
+    same(found.run(FEED), before)
+
+
+def test_rows_that_are_turned_one_after_the_other() -> None:
+    """BOFT: pairs of rows that are next to each other, then those two apart, then four; a part of it turns each by less."""
+    levels, longer = some(3, 4, 2, 2), np.float32(1.5)
+    pairs = [[0, 1, 2, 3, 4, 5, 6, 7], [0, 2, 1, 3, 4, 6, 5, 7], [0, 4, 1, 5, 2, 6, 3, 7]]
+    found = graphc.compile(blocks(BASE), threads=1)
+    before = found.run(FEED)
+    found.load_lora({"first.oft_blocks": levels, "first.rescale": np.full((8, 1), longer)}, name="turned")
+    for strength in (1, 0.3):
+        expected = FIRST.astype(np.float64)
+        for places, level in zip(pairs, levels, strict=True):
+            turned = np.eye(8) + strength * (diagonal(rotations(level)) - np.eye(8))
+            expected[places] = turned @ expected[places]
+        found.set_lora({"turned": strength})
+        nearly(found.run(FEED), outputs_with(changed("first.weight", expected * (1 + strength * (longer - 1)))))
+    found.unload_lora()
     same(found.run(FEED), before)
 
 
@@ -332,11 +404,11 @@ def test_what_the_model_has_not_is_said() -> None:
     found = graphc.compile(blocks(BASE), threads=1)
     tensors = {
         **{f"lora_unet_{name}": array for name, array in FILES["a"].items()},
-        "lora_unet_other.diff": some(2), "lora_unet_first.oft_blocks": some(2, 2), "lora_te_first.diff": some(3),
+        "lora_unet_other.diff": some(2), "lora_unet_first.lora_mod": some(2, 2), "lora_te_first.diff": some(3),
     }  # fmt: skip
-    with remarked(r"LoRA lora: the model has no lora_unet_other, lora_unet_first\.oft_blocks$"):
+    with remarked(r"LoRA lora: the model has no lora_unet_other, lora_unet_first\.lora_mod$"):
         lora = found.load_lora(tensors)
-    assert (lora.component, lora.unmatched) == ("denoiser", ["lora_unet_other", "lora_unet_first.oft_blocks"])
+    assert (lora.component, lora.unmatched) == ("denoiser", ["lora_unet_other", "lora_unet_first.lora_mod"])
 
 
 def test_a_module_under_two_names_is_changed_once() -> None:
@@ -408,6 +480,22 @@ WRONG: dict[str, tuple[Callable[[], dict[str, np.ndarray]], str]] = {
     "text": (lambda: {"first.diff": np.array(["a", "b"])}, r"first\.diff: it has str.*, no numbers of a LoRA"),
     "a name without end": (
         lambda: {"base_model.model." * 5000 + "x.diff": some(2)}, "it is a LoRA of another base"),
+    "a kind that is not known": (
+        lambda: {**FILES["a"], "first.lambda_layer": some(1, 2)},
+        r"first\.lambda_layer: it is a part of a T-LoRA, which cannot be applied$"),
+    "turned lengths": (
+        lambda: {"first.oft_blocks": BLOCKS, "first.dora_scale": LENGTHS}, "first: an OFT with DoRA is no kind that is known"),
+    "rotations of nothing": (
+        lambda: {"first.oft_R.weight": some(2, 4)}, r"oft_R \[2, 4\] has no numbers of rotations"),
+    "rotations of more inputs": (
+        lambda: {"first.oft_R.weight": some(3, 3)}, r"it is of \[8, 9\], must be \[8, 6\]"),
+    "rotations of fewer rows": (
+        lambda: {"first.oft_blocks": some(2, 2, 2)}, r"it is of \[4, 6\], must be \[8, 6\]"),
+    "other rescaling": (
+        lambda: {"first.oft_blocks": BLOCKS, "first.rescale": some(3, 1)}, r"its rescale \[3, 1\] does not fit \[8, 6\]"),
+    "factors of fewer inputs": (
+        lambda: {"conv.a1.weight": IN_A, "conv.a2.weight": IN_B, "conv.b1.weight": some(8, 2), "conv.b2.weight": some(2, 27)},
+        r"its tensors do not fit together \(of 27 and of 36 columns\)"),
     "parts of nothing": (lambda: {"first.alpha": np.float32(1)}, "first.*: alpha together are no kind of LoRA that is known"),
 }  # fmt: skip
 

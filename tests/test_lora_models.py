@@ -95,7 +95,7 @@ def close(model: graphc.Model, weights: dict[str, np.ndarray]) -> None:
 def test_every_kind_of_peft(unet: Compiled, kind: str, tmp_path: Path) -> None:
     made = adapted(copy.deepcopy(unet.module), kind, ALL)
     made.save_pretrained(tmp_path)
-    for source in [tmp_path] if kind == "rslora" else [kohya(made, "lora_unet_"), tmp_path]:
+    for source in [tmp_path] if kind in ("rslora", "oft", "oft_exact") else [kohya(made, "lora_unet_"), tmp_path]:
         unet.model.unload_lora()
         found = unet.model.load_lora(source, name=kind)
         assert len(found.parameters) == sum(name.endswith("base_layer.weight") for name, _ in made.named_parameters())

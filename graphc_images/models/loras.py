@@ -46,9 +46,11 @@ class Loras:
         name: str | None,
         parts: Sequence[str],
         engine: Callable[[str], graphc.Model],
+        later: Sequence[str] = (),
     ) -> str:
         """One more, on the engines of these parts now, one after the other, for there may be no room for all, and on others when
-        they are loaded. Raises NothingFitsError if none has use for it."""
+        they are loaded; of those only if these parts have no use for it, on the first of `later` that has. Raises
+        NothingFitsError if none has."""
         called = name or (
             Path(source).stem if isinstance(source, str | os.PathLike) else f"lora {len(self._loaded) + 1}"
         )
@@ -59,7 +61,12 @@ class Loras:
             for part in parts:
                 self._add(part, engine(part), called)
             refused = [self._foreign[part, called] for part in parts if (part, called) in self._foreign]
-            if len(refused) == len(parts):
+            for part in later:
+                if len(refused) == len(parts):
+                    self._add(part, engine(part), called)
+                    parts = [*parts, part]
+                    refused += [self._foreign[part, called]] if (part, called) in self._foreign else []
+            if refused and len(refused) == len(parts):
                 raise refused[0]
         except graphc.GraphcError:
             self.unload(called)

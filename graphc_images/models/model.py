@@ -45,7 +45,7 @@ KEPT_LOOKS = 4
 """Pictures whose words a model keeps."""
 
 LARGE = ("t5xxl", "llm")
-"""The text encoders that are not loaded only because a LoRA may change them; they give their last states alone."""
+"""The text encoders that are loaded for a LoRA only if it is for nothing else; they give their last states alone."""
 
 FLAGS = {"t5xxl": "--t5"}
 """On the command line, of text encoders whose flags are not as their names."""
@@ -253,8 +253,9 @@ class ImageModel:
         Raises NothingFitsError for a file that has nothing for this model, CheckpointError for a damaged one, and SettingError
         for a name that is taken; the model is as before then. What fits nothing is in `unmatched`.
         """
-        used = [key for key in self._read_by_loras() if key not in LARGE or key in self._engines_there()]
-        return self._loras.load(source, strength, name, used, self._engine)
+        keys, there = self._read_by_loras(), self._engines_there()
+        used = [key for key in keys if key not in LARGE or key in there]
+        return self._loras.load(source, strength, name, used, self._engine, [key for key in keys if key not in used])
 
     def set_lora(self, strengths: Mapping[str, Strength]) -> None:
         """Change strengths of LoRAs, by name; 0 leaves one out. Raises SettingError for a name that there is not."""

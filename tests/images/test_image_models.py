@@ -363,8 +363,25 @@ def text_layer(prefix):
     return f"{prefix}text_model_encoder_layers_0_self_attn_q_proj"
 
 
+def test_a_lora_for_t5_alone(files):
+    """It is not loaded for LoRAs of other parts; one that is for nothing else has it loaded."""
+    small, model = opened("Flux dev", files)
+    width = small.modules["t5xxl"].config["d_model"]
+    name = "lora_te3_encoder_block_0_layer_0_SelfAttention_q"
+    rows = small.weights()["text_encoders.t5xxl.transformer.encoder.block.0.layer.0.SelfAttention.q.weight"].shape[0]
+    file = {f"{name}.lora_down.weight": noise(2, width), f"{name}.lora_up.weight": noise(rows, 2)}
+    model.load_lora(file, 1.0, "style")
+    ids = np.array([[5, 6, 7, 1]])
+    with_it = model.encode_tokens("t5xxl", ids).states
+    model.unload_lora("style")
+    assert np.abs(model.encode_tokens("t5xxl", ids).states - with_it).max() > 1e-3
+    with pytest.raises(NothingFitsError):
+        model.load_lora({key.replace("block_0", "block_77"): array for key, array in file.items()})
+    assert not model.loras
+
+
 def test_loras_of_xlabs(files):
-    """For Flux they name what processes attention: 1 for the image's, 2 for the text's."""
+    """For Flux they name what processes attention: 1 for the image's, 2 for the text's, and no number in single blocks."""
     small, model = opened("Flux dev", files)
     file, weights = {}, small.weights()
     for number, side in enumerate(("img", "txt"), 1):
@@ -373,6 +390,11 @@ def test_loras_of_xlabs(files):
             named = f"double_blocks.1.processor.{layer}_lora{number}"
             file |= {f"{named}.down.weight": down, f"{named}.up.weight": up}
             weights[f"model.diffusion_model.double_blocks.1.{side}_attn.{layer}.weight"] += up @ down
+    for layer, tensor, rows, columns in (("qkv", "linear1", 288, 96), ("proj", "linear2", 96, 480)):
+        down, up = 0.1 * noise(4, columns, seed=rows), 0.1 * noise(rows, 4, seed=columns)
+        named = f"single_blocks.0.processor.{layer}_lora"
+        file |= {f"{named}.down.weight": down, f"{named}.up.weight": up}
+        weights[f"model.diffusion_model.single_blocks.0.{tensor}.weight"][:rows] += up @ down
     told = (
         noise(1, 16, 8, 6),
         0.5,
@@ -392,6 +414,8 @@ SPELLINGS = {
     "diffusers'": ("transformer.{}", "lora_A", "lora_B"),
     "ai-toolkit's": ("diffusion_model.{}", "lora_A", "lora_B"),
     "kohya's": ("lora_unet_{}", "lora_down", "lora_up"),
+    "OneTrainer's": ("lora_transformer_{}", "lora_down", "lora_up"),
+    "LyCORIS's": ("lycoris_{}", "lora_down", "lora_up"),
 }
 
 
@@ -406,6 +430,16 @@ TOLD = {
         noise(1, 128, 4, 3),
         Conditioning(noise(1, 9, 96, seed=2)),
         ("double_blocks", "single_blocks"),
+    ),
+    "Flux dev": (
+        noise(1, 16, 8, 6),
+        Conditioning(noise(1, 9, 48, seed=2), noise(1, 16, seed=3), guidance=np.float32([3.5])),
+        ("double_blocks", "single_blocks"),
+    ),
+    "Chroma": (
+        noise(1, 16, 8, 6),
+        Conditioning(noise(1, 9, 48, seed=2), mask=np.ones((1, 9), np.float32)),
+        ("double_blocks", "single_blocks", "distilled_guidance_layer"),
     ),
 }
 """A latent, what the model is told, and the blocks of which LoRAs change the matrices."""
@@ -446,11 +480,11 @@ def test_loras_of_newer_models(name):
     assert len(diffusers) >= len(authors)
     for kind, (spelling, first, second) in SPELLINGS.items():
         for names in (authors, diffusers):
-            block = next(iter(names))
+            block = next(each for each in names if re.search(r"\.\d+\.", each))
             nowhere = re.sub(r"\.\d+\.", ".77.", block, count=1)
             file = {}
             for module, (down, up) in {**names, nowhere: names[block]}.items():
-                called = spelling.format(module.replace(".", "_") if spelling == "lora_unet_{}" else module)
+                called = spelling.format(module.replace(".", "_") if spelling.endswith("_{}") else module)
                 file |= {f"{called}.{first}.weight": down, f"{called}.{second}.weight": np.ascontiguousarray(up)}
             model.load_lora(file, 1.0, kind)
             near(model.denoise(x, 0.5, words), expected, 1e-4)

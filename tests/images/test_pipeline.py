@@ -217,7 +217,7 @@ def test_loras_go_on_and_off(pipeline, modules, tmp_path, caplog):
 
 
 def test_an_embedding_stands_for_its_vectors(pipeline, modules, tmp_path, caplog):
-    from safetensors.numpy import save_file
+    from safetensors.numpy import load_file, save_file
 
     words = CLIP_L.tokens("red circle")
     save_file({"emb_params": modules[2].embeddings.token_embedding.weight[words].numpy()}, tmp_path / "rc.safetensors")
@@ -227,6 +227,18 @@ def test_an_embedding_stands_for_its_vectors(pipeline, modules, tmp_path, caplog
         (plain,) = pipeline("a big red circle", mode=mode, **settings)
         (mine,) = pipeline(prompt, mode=mode, embeddings={"rc": str(tmp_path / "rc.safetensors")}, **settings)
         assert np.abs(mine.latent - plain.latent).max() < 1e-3
+    name = "lora_unet_up_blocks_1_attentions_0_transformer_blocks_0_attn2_to_k"
+    vectors = load_file(tmp_path / "rc.safetensors")["emb_params"]
+    save_file({
+        f"{name}.lora_down.weight": np.zeros((1, 48), np.float32), f"{name}.lora_up.weight": np.zeros((96, 1), np.float32),
+        "bundle_emb.rc.clip_l": vectors, "bundle_emb.rc.clip_l_out": vectors,
+    }, tmp_path / "both.safetensors")  # fmt: skip
+    (plain,) = pipeline("a big red circle", **settings)
+    (mine,) = pipeline(f"a big rc<lora:{tmp_path / 'both.safetensors'}:1>", **settings)
+    assert np.abs(mine.latent - plain.latent).max() < 1e-3
+    assert "bundle_emb.rc.clip_l_out is added behind a text encoder, which is not done" in caplog.text
+    (without,) = pipeline("a big rc", **settings)
+    assert np.abs(without.latent - plain.latent).max() > 1e-2
     pipeline("embedding:nothing", mode="comfyui", **settings)
     assert "there is no embedding nothing" in caplog.text
 

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 
-from graphc.weights.lora.algebra import ALGEBRAS, Algebra
+from graphc.weights.lora.algebra import ALGEBRAS, Algebra, sizes
+from graphc.weights.lora.of_weight import ALONE, KINDS_OF_WEIGHT, OfWeight, Take, Turning
 
-BESIDE = {"alpha", "magnitude", "dora_scale"}
+BESIDE = {"alpha", "magnitude", "dora_scale", "rescale", "scaled_oft"}
 """Tensors that are no factors: they say what is done with the product."""
 
-KINDS = {"hada": "LoHa", "lokr": "LoKr", "diff": "change"}
+KINDS = {
+    "hada": "LoHa", "lokr": "LoKr", "diff": "change", "oft": "OFT", "boft": "BOFT", "ia3": "IA3", "a1": "GLoRA",
+}  # fmt: skip
 """What adapters are called that are no LoRA, by how the names of their tensors begin."""
-
-Take: TypeAlias = Callable[[np.ndarray], np.ndarray]
-"""Takes one of our matrices out of what an adapter changes, which may have several, one below the other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +25,8 @@ class Adapter:
     """A change of one weight or bias: its tensors by what they are, under the name that the file gives the module.
 
     `scale` is what the file's settings say; None if they do not: then it is alpha divided by the rank. If `replaces`, the
-    product is what the weight is to be; if `transposed`, it is the change with its axes exchanged.
+    product is what the weight is to be; if `transposed`, it is the change with its axes exchanged. `turning` is how a rotation
+    is made of the file's numbers.
     """
 
     name: str
@@ -34,26 +34,35 @@ class Adapter:
     scale: float | None = None
     replaces: bool = False
     transposed: bool = False
+    turning: Turning = ALONE
 
     @cached_property
-    def algebra(self) -> Algebra:
+    def algebra(self) -> Algebra | OfWeight:
         """How the factors are put together. Raises ValueError if they are of no known kind, or one is missing."""
         factors = self.tensors.keys() - BESIDE
-        for each in ALGEBRAS:
-            if each.axes.keys() == factors:
-                return each
-        lacking = sorted(
-            (sorted(each.axes.keys() - factors) for each in ALGEBRAS if each.axes.keys() > factors), key=len
-        )
+        kinds: list[Algebra | OfWeight] = [*ALGEBRAS, *KINDS_OF_WEIGHT]
+        if same := [each for each in kinds if each.axes.keys() == factors]:
+            return next((each for each in same if self._fits(each)), same[0])
+        lacking = sorted((sorted(each.axes.keys() - factors) for each in kinds if each.axes.keys() > factors), key=len)
         if not factors or not lacking:
             raise ValueError(f"{', '.join(sorted(self.tensors))} together are no kind of LoRA that is known")
         raise ValueError(f"it has {', '.join(sorted(factors))} without {', '.join(lacking[0])}")
 
-    @cached_property
-    def shape(self) -> tuple[int, int]:
-        """The change's rows and columns. Raises ValueError."""
-        rows, columns = self.algebra.shape(self.tensors)
+    def _fits(self, kind: Algebra | OfWeight) -> bool:
+        try:
+            sizes(kind.axes, self.tensors)
+        except ValueError:
+            return False
+        return True
+
+    def shape(self, kernel: int) -> tuple[int | None, int | None]:
+        """The change's rows and columns, of a weight with so many columns to an input; None for any number. Raises ValueError."""
+        rows, columns = self.algebra.shape(self.tensors, kernel)
         return (columns, rows) if self.transposed else (rows, columns)
+
+    def splits(self, take: Take) -> bool:
+        """True if `take` takes a part that depends on the others. Raises ValueError."""
+        return isinstance(self.algebra, OfWeight) and self.algebra.splits(self.tensors, take)
 
     @cached_property
     def own_scale(self) -> float:
@@ -71,21 +80,30 @@ class Adapter:
         for name, array in self.tensors.items():
             if not np.isfinite(array.astype(np.float32, copy=False)).all():
                 raise ValueError(f"{name} has elements that are not numbers")
+        if self._lengths is not None and isinstance(self.algebra, OfWeight):
+            raise ValueError(f"an {self.kind} is no kind that is known")
+        if (rescale := self.tensors.get("rescale")) is not None and (
+            not isinstance(self.algebra, OfWeight) or rescale.size != self.algebra.shape(self.tensors, 1)[0]
+        ):
+            raise ValueError(f"its rescale {list(rescale.shape)} does not fit {list(shape)}")
         if self._lengths is not None:
-            rows = self.algebra.shape(self.tensors)[0]
+            rows = self.algebra.shape(self.tensors, 1)[0]
             if self._lengths.size != (shape[1] if self._by_columns else rows):
                 raise ValueError(f"its magnitude {list(self._lengths.shape)} does not fit {list(shape)}")
             if self._by_columns and rows != shape[0]:
                 raise ValueError("its magnitude is one of columns, of several of the model's weights together")
 
-    def change(self, weight: np.ndarray, strength: float, take: Take) -> np.ndarray:
-        """What is added to a weight, as a matrix of float32 or float64; `take` gives its part of the whole change.
+    def change(self, weight: np.ndarray, strength: float, take: Take, kernel: int = 1) -> np.ndarray:
+        """What is added to a weight, as a matrix of float32 or float64 with `kernel` columns to an input; `take` gives its part
+        of the whole change.
 
         Where the change depends on the weight (DoRA, or a weight that is replaced), the strength says how far the weight goes
         to where it would be: 0 leaves it as it is.
         """
         if self.transposed:
             return replace(self, transposed=False).change(weight.T, strength, take).T
+        if isinstance(self.algebra, OfWeight):
+            return self.algebra.change(weight, kernel, strength * self.own_scale, take, self.turning, self.tensors)
         if self._lengths is None and not self.replaces:
             return take(self.algebra.compute(self.tensors, strength * self.own_scale, weight.dtype))
         goal = take(self.algebra.compute(self.tensors, self.own_scale, weight.dtype))
@@ -131,7 +149,7 @@ class Adapter:
     def _by_columns(self) -> bool:
         """True if lengths are columns'. Only LyCORIS's files have them, as [1, in]; theirs of rows are [out, 1]."""
         scale = self.tensors.get("dora_scale")
-        return scale is not None and scale.ndim > 1 and len(scale) == 1 and self.algebra.shape(self.tensors)[0] != 1
+        return scale is not None and scale.ndim > 1 and len(scale) == 1 and self.algebra.shape(self.tensors, 1)[0] != 1
 
     def _stretch(self, weight: np.ndarray, take: Take) -> np.ndarray:
         """What a weight is multiplied by to have the lengths; what has none stays."""

@@ -30,34 +30,19 @@ class Algebra:
     columns: str
     change: Callable[..., np.ndarray]
 
-    def sizes(self, factors: Factors) -> dict[str, int]:
-        """The size that each letter stands for. Raises ValueError if the factors do not fit together."""
-        found: dict[str, int] = {}
-        for name, letters in self.axes.items():
-            shape = _merged(factors[name].shape, len(letters))
-            fits = len(shape) == len(letters) and all(
-                found.setdefault(letter, size) == size for letter, size in zip(letters, shape, strict=True)
-            )
-            if not fits:
-                shapes = ", ".join(f"{each} {list(factors[each].shape)}" for each in self.axes)
-                raise ValueError(f"its tensors do not fit together ({shapes})")
-        if 0 in found.values():
-            raise ValueError("it has a tensor without elements")
-        return found
-
-    def shape(self, factors: Factors) -> tuple[int, int]:
+    def shape(self, factors: Factors, kernel: int = 1) -> tuple[int, int]:
         """The change's rows and columns. Raises ValueError."""
-        sizes = self.sizes(factors)
-        return prod(sizes[each] for each in self.rows), prod(sizes[each] for each in self.columns)
+        found = sizes(self.axes, factors)
+        return prod(found[each] for each in self.rows), prod(found[each] for each in self.columns)
 
     def rank(self, factors: Factors) -> int | None:
         """What alpha is divided by; None if nothing is factored. Raises ValueError."""
-        sizes = self.sizes(factors)
-        return sizes.get("r", sizes.get("q"))
+        found = sizes(self.axes, factors)
+        return found.get("r", found.get("q"))
 
     def compute(self, factors: Factors, scale: float, dtype: np.dtype) -> np.ndarray:
         """`scale` times the change, computed in `dtype`. Raises ValueError."""
-        self.sizes(factors)
+        sizes(self.axes, factors)
         arrays = [
             factors[name].astype(dtype).reshape(_merged(factors[name].shape, len(letters)))
             for name, letters in self.axes.items()
@@ -65,6 +50,22 @@ class Algebra:
         arrays[0] *= dtype.type(scale)
         change: np.ndarray = self.change(*arrays)
         return change
+
+
+def sizes(axes: Mapping[str, str], factors: Factors) -> dict[str, int]:
+    """The size that each letter of the axes stands for. Raises ValueError if the factors do not fit together."""
+    found: dict[str, int] = {}
+    for name, letters in axes.items():
+        shape = _merged(factors[name].shape, len(letters))
+        fits = len(shape) == len(letters) and all(
+            found.setdefault(letter, size) == size for letter, size in zip(letters, shape, strict=True)
+        )
+        if not fits:
+            shapes = ", ".join(f"{each} {list(factors[each].shape)}" for each in axes)
+            raise ValueError(f"its tensors do not fit together ({shapes})")
+    if 0 in found.values():
+        raise ValueError("it has a tensor without elements")
+    return found
 
 
 def _merged(shape: tuple[int, ...], axes: int) -> tuple[int, ...]:

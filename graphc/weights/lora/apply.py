@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import isfinite
+from math import isfinite, prod
 from pathlib import Path
 from typing import TypeAlias, Union
 
@@ -221,11 +221,11 @@ class Loras:
         if not terms:
             return array
         dtype = np.promote_types(np.float32, array.dtype) if array.dtype.kind == "f" else np.dtype(np.float32)
-        before = matrix(array).astype(dtype, copy=False)
+        before, kernel = matrix(array).astype(dtype, copy=False), prod(shape_of(parameter)[2:])
         total, so_far = aligned_empty(before.shape, dtype), before
         with np.errstate(all="ignore"):
             for change, strength in terms:
-                np.add(so_far, change.adapter.change(before, strength, change.take), out=total)
+                np.add(so_far, change.adapter.change(before, strength, change.take, kernel), out=total)
                 so_far = total
         return total.astype(parameter.dtype, copy=False).reshape(shape_of(parameter))
 

@@ -14,9 +14,9 @@ import numpy as np
 from graphc.errors import CheckpointError, NothingFitsError
 from graphc.ir.graph import Value
 from graphc.ir.numbers import is_pinned
-from graphc.weights.layouts import Origin, Source, origins
+from graphc.weights.layouts import Origin, Source, Table, Transposed, origins
 from graphc.weights.layouts.fit import some
-from graphc.weights.layouts.table import modules
+from graphc.weights.layouts.table import modules, stacked
 from graphc.weights.lora.adapter import Adapter
 from graphc.weights.lora.files import LoraFile
 from graphc.weights.undo import shape_of
@@ -26,6 +26,16 @@ OUTER = re.compile(r"^((text_model|unet|transformer|model|module)_)+")
 
 Targets: TypeAlias = dict[str, list[tuple[Value, Source]]]
 """By a file's name for it: a parameter, or several that a tensor in another layout has one below the other."""
+
+JOINED = Table(
+    stacked("single_blocks.*.linear1_qkv", *(f"single_transformer_blocks.*.attn.to_{each}" for each in "qkv"))
+    + stacked("transformer_blocks.*.attn.to_qkv", *(f"transformer_blocks.*.attn.to_{each}" for each in "qkv"))
+    + stacked(
+        "transformer_blocks.*.attn.to_added_qkv", *(f"transformer_blocks.*.attn.add_{each}_proj" for each in "qkv")
+    )
+)
+"""What files change as one tensor that no checkpoint has: of Flux's single blocks without the feed-forward layer (XLabs), and as
+diffusers joins queries, keys and values."""
 
 MOST = 8
 """Lines of one message."""
@@ -45,11 +55,20 @@ class Change:
     def misfit(self, parameter: Value) -> str:
         """Why the change cannot be one of the parameter; "" if it can."""
         rows, *rest = shape_of(parameter) or (1,)
+        wanted = rows, prod(rest)
         try:
-            shape = self.source.shape(self.adapter.shape)
+            found = self.adapter.shape(prod(rest[1:]))
+            if None in found and any(isinstance(step, Transposed) for step in self.source.steps):
+                return (
+                    f"a {self.adapter.kind} of a matrix that lies the other way round in the file's layout is not known"
+                )
+            given = [wanted[axis] if size is None else size for axis, size in enumerate(found)]
+            shape = wanted if found[0] is None and given[1] == wanted[1] else self.source.shape(given)
+            if shape == wanted and self.adapter.splits(self.take):
+                return f"its {self.adapter.kind} is of rows of several of the model's weights together"
         except ValueError as error:
             return str(error)
-        return "" if shape == (rows, prod(rest)) else f"it is of {list(shape)}, must be {[rows, prod(rest)]}"
+        return "" if shape == wanted else f"it is of {list(shape)}, must be {list(wanted)}"
 
 
 @dataclass(frozen=True)
@@ -110,7 +129,8 @@ class _Spellings:
     @cached_property
     def others(self) -> list[Targets]:
         """One for each layout that knows the model's names."""
-        return [_by_name(each.sources, self.parameters) | self.own for each in self._origins]
+        joined = _by_name(JOINED.theirs(self.parameters), self.parameters)
+        return [_by_name(each.sources, self.parameters) | joined | self.own for each in self._origins]
 
     @cached_property
     def idle(self) -> re.Pattern[str]:

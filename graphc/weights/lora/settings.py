@@ -13,9 +13,13 @@ from graphc.errors import CheckpointError
 from graphc.files import read_file
 from graphc.weights.checkpoint import Source, in_folder
 from graphc.weights.formats.safetensors import read_metadata
+from graphc.weights.lora.of_weight import ALONE, Turning
 
 FILE = "adapter_config.json"
 KEY = "lora_adapter_metadata"
+
+MOST_TERMS = 1000
+"""Of a series, which are computed one after the other."""
 
 LONGEST = 1 << 24
 """Bytes that settings may have."""
@@ -29,10 +33,11 @@ PREFIXES = {
 
 @dataclass(frozen=True)
 class ModuleSettings:
-    """The scale of a module's change, None if it is not said; whether its weight has its inputs as rows."""
+    """The scale of a module's change, None if it is not said; whether its weight has its inputs as rows; how it is turned."""
 
     scale: float | None = None
     transposed: bool = False
+    turning: Turning = ALONE
 
 
 @dataclass(frozen=True)
@@ -44,15 +49,26 @@ class Settings:
     def of(self, component: str, module: str) -> ModuleSettings:
         """The settings of a module. Raises CheckpointError if they are not valid."""
         prefix = next((each for each in PREFIXES.get(component, ()) if f"{each}r" in self.values), "")
+        transposed = bool(self.values.get(prefix + "fan_in_fan_out"))
         rank = self._of_module(prefix + "r", prefix + "rank_pattern", module)
         alpha = self._of_module(prefix + "lora_alpha", prefix + "alpha_pattern", module)
         alpha = self._of_module(prefix + "alpha", prefix + "alpha_pattern", module) if alpha is None else alpha
         if rank is None or alpha is None:
-            return ModuleSettings()
+            return ModuleSettings(transposed=transposed, turning=self._turning)
         if not all(isinstance(each, int | float) and isfinite(each) for each in (rank, alpha)) or rank <= 0:
             raise CheckpointError(f"its settings for {module} are not valid: rank {rank!r}, alpha {alpha!r}")
         scale = alpha / sqrt(rank) if self.values.get(prefix + "use_rslora") else alpha / rank
-        return ModuleSettings(scale, bool(self.values.get(prefix + "fan_in_fan_out")))
+        return ModuleSettings(scale, transposed)
+
+    @property
+    def _turning(self) -> Turning:
+        """PEFT's way of making rotations. Raises CheckpointError."""
+        if self.values.get("peft_type") != "OFT":
+            return ALONE
+        terms = self.values.get("num_cayley_neumann_terms", 5) if self.values.get("use_cayley_neumann", True) else 0
+        if not isinstance(terms, int) or not 0 <= terms <= MOST_TERMS:
+            raise CheckpointError(f"its settings are not valid: num_cayley_neumann_terms {terms!r}")
+        return Turning(4 if terms == 3 else terms, kernels_back=False)
 
     def _of_module(self, usual: str, pattern: str, module: str) -> Any:
         """A setting of one module: `pattern` has those that differ, by the module's name or how that ends."""
