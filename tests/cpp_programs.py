@@ -21,7 +21,7 @@ from graphc.targets.ggml.lowering.builder import Builder
 from graphc.targets.ggml.program.program import Check, Host, Output, Program
 from graphc.targets.ggml.program.tensor import STORAGE, Constant, Tensor
 
-NEAREST = Constant("GGML_SCALE_MODE_NEAREST")
+NEAREST, BILINEAR = Constant("GGML_SCALE_MODE_NEAREST"), Constant("GGML_SCALE_MODE_BILINEAR")
 
 
 class Modules(Builder):
@@ -390,6 +390,8 @@ def replaced() -> Program:
     shared = b.call("ggml_conv_2d", kernel, x, 1, 1, 0, 0, 1, 1, rank=4)  # read by a sum and by the outputs
     b.output(shared, "shared")
     b.output(b.call("ggml_interpolate", shared, 36, 25, 32, 2, NEAREST, rank=4), "upscaled")
+    b.output(b.call("ggml_interpolate", shared, 36, 25, 32, 2, BILINEAR, rank=4), "interpolated")
+    b.output(b.pool_2d("AVG", shared, (3, 2), (2, 1), (1, 0)), "averaged")
     ones = (1, 1, 1)
     b.output(b.conv_2d(image, b.weight("groups", 12, 3, 3, 3), (2, 1), (1, 1), (1, 1), 2), "grouped")
     b.output(b.conv_3d(image, b.weight("deep", 8, 3, 3, 3), b.weight("bias", 4), 2, ones, ones, ones, 1), "volumes")

@@ -482,3 +482,18 @@ def test_an_infinity_stays_in_its_group():
     np.testing.assert_array_equal(np.isfinite(found), np.isfinite(expected))
     assert np.isfinite(found[0, :4]).all()
     assert np.isfinite(found[0, 8:]).all()
+
+
+def test_joined_enlarged_and_averaged_images_stay_as_they_are_held():
+    some = Some()
+    b = some.b
+    x = some.conv(some.input("x", 2, 48, 6, 7), 40, activation="ggml_relu")
+    sizes = ((2, 40, 12, 14), "NEAREST"), ((2, 40, 12, 14), "BILINEAR")
+    larger = [some.conv(b.interpolate(x, *each), 32) for each in sizes]
+    joined = some.conv(b.call("ggml_concat", *larger, 2, rank=4), 48)
+    some.output(some.conv(b.pool_2d("AVG", joined, (3, 2), (2, 1), (1, 0)), 24))
+    there, back = ["ggml_permute", "graphc_copy"], ["ggml_permute", "graphc_copy"]
+    block = ["graphc_upscale", "graphc_linear"]
+    rest = ["graphc_concat", "graphc_linear", "graphc_average_pool", "graphc_linear"]
+    assert some.functions() == [*there, "graphc_linear", *block, *block, *rest, *back]
+    some.check()

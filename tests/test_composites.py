@@ -50,6 +50,7 @@ OWN = {
     "graphc_concat": ["concat"],
     "graphc_pad": ["pad"],
     "graphc_upscale": ["upscale"],
+    "graphc_average_pool": ["average_pool"],
     "graphc_cast": ["cast"],
 }
 """The functions of `own` that compute each on the CPU; copies of few elements are ggml's."""
@@ -75,6 +76,7 @@ BY_ITSELF = {
     "ggml_concat": "graphc_concat",
     "ggml_pad_ext": "graphc_pad",
     "ggml_interpolate": "graphc_upscale",
+    "ggml_pool_2d": "graphc_average_pool",
     "ggml_cast": "graphc_cast",
 }
 """The calls of ggml's that are composites by themselves."""

@@ -187,6 +187,8 @@ def test_everything_of_our_own_is_met():
         ("concat", 3),
         ("permuted_copy", 1),
         ("upscale", 1),
+        ("interpolate", 1),
+        ("average_pool", 1),
         ("cast", 1),
     }
 

@@ -18,7 +18,7 @@ from graphc.targets.ggml.program.tensor import TYPE_SIZES, Tensor
 
 POSITIVE = SIZED | {
     "ggml_pool_2d", "ggml_im2col", "ggml_im2col_3d", "ggml_conv_transpose_2d_p0", "graphc_conv_2d_dw", "graphc_conv_2d",
-    "graphc_conv_3d", "graphc_conv_2d_last", "graphc_expanded_conv_2d",
+    "graphc_conv_3d", "graphc_conv_2d_last", "graphc_expanded_conv_2d", "graphc_average_pool",
 }  # fmt: skip
 """Calls that take no size of 0."""
 

@@ -49,6 +49,7 @@ CALL_NAMES: Mapping[str, str] = {
     "graphc_rotary": "rotated",
     "graphc_pad": "padded",
     "graphc_upscale": "upscaled",
+    "graphc_average_pool": "averaged",
 }
 """What the result of a call is called that starts a variable; of other calls, what the function's own name says."""
 

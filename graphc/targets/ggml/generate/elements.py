@@ -292,15 +292,34 @@ def _get_rows(result: Tensor, a: Array, rows: Array) -> Array:
 
 
 @element("ggml_interpolate")
-def _interpolate(result: Tensor, a: Array, *rest: Any) -> Array | None:
-    if rest[-1].name != "GGML_SCALE_MODE_NEAREST":
-        return None
+def _interpolate(result: Tensor, a: Array, *rest: Any) -> Array:
+    is_nearest = rest[-1].name == "GGML_SCALE_MODE_NEAREST"
 
-    def value(at: Index) -> Scalar:
+    def nearest(at: Index) -> Scalar:
         found = [_nearest(*each) for each in zip(at, result.ne, a.ne, strict=True)]
         return a.element((found[0], found[1], found[2], found[3]))
 
-    return computed(result.ne, [a], value, 1)
+    def between(at: Index) -> Scalar:
+        left, right, across = _neighbours(at[0], result.ne[0], a.ne[0])
+        above, below, down = _neighbours(at[1], result.ne[1], a.ne[1])
+        plane = (_nearest(at[2], result.ne[2], a.ne[2]), _nearest(at[3], result.ne[3], a.ne[3]))
+
+        def along(row: Scalar) -> Scalar:
+            pair = [wide(a.element((column, row, *plane))) for column in (left, right)]
+            return pair[0] * (1.0 - across) + pair[1] * across
+
+        return along(above) * (1.0 - down) + along(below) * down
+
+    return computed(result.ne, [a], nearest, 1) if is_nearest else computed(result.ne, [a], between, 4)
+
+
+def _neighbours(place: Scalar, new: Dim, old: Dim) -> tuple[Scalar, Scalar, Scalar]:
+    """The elements between which a place of an axis of another size lies, and how far it is from the first."""
+    ratio = K.cast(scalar(new), F32) / K.cast(scalar(old), F32)
+    exact = ((K.cast(place, F32) + 0.5) / ratio - 0.5).maximum(0.0)
+    first = K.cast(exact, I32).minimum(K.cast(scalar(old) - 1, I32))
+    second = (first + 1).minimum(K.cast(scalar(old) - 1, I32))
+    return K.cast(first, I64), K.cast(second, I64), exact - K.cast(first, F32)
 
 
 def _nearest(place: Scalar, new: Dim, old: Dim) -> Scalar:

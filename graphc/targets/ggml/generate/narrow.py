@@ -21,7 +21,7 @@ SAME_NUMBERS = {*VIEWS, "ggml_cont", "graphc_copy"}
 """Calls whose result has the numbers of their first argument."""
 
 MOVED = SAME_NUMBERS | {"graphc_concat", "ggml_concat", "graphc_upscale", "ggml_interpolate"}
-"""Calls whose result has, in the way that kernels compute them, the numbers of their arguments."""
+"""Calls whose result has, in the way that kernels compute them, the numbers of their arguments, or lies between them."""
 
 PRODUCTS = ("graphc_linear", "graphc_conv_2d")
 """Calls that add up products of their first two arguments, and the arguments behind them."""

@@ -17,15 +17,13 @@ from graphc.kernels.use import KernelUse
 from graphc.shapes import Dim, product
 from graphc.targets.ggml.program.calls import CALLS
 from graphc.targets.ggml.program.composites.activations import ACTIVATIONS
+from graphc.targets.ggml.program.composites.images import FIRST, LAST
 from graphc.targets.ggml.program.program import HOST, Call, Program
 from graphc.targets.ggml.program.rules import RESHAPES, VIEWS
 from graphc.targets.ggml.program.tensor import Arg, Tensor
 
 if TYPE_CHECKING:
     from graphc.ops.pool import MaxPool  # a program that has none starts without it
-
-LAST, FIRST = (1, 2, 0, 3), (2, 0, 1, 3)
-"""How `ggml_permute` brings the channels to the innermost axis, and back."""
 
 LEAST_CHANNELS = 16
 MOST_PIXELS = 4096
@@ -157,6 +155,8 @@ class _Layouts:
             return False
         if any(is_kind(call) for is_kind in (_is_each_channel, _is_in_groups, _is_point, _is_window)):
             return True
+        if call.function == "graphc_concat":
+            return all(each.rank == 4 for each in _tensors(call))
         first = call.args[0] if call.args else None
         if not isinstance(first, Tensor):
             return False
@@ -164,6 +164,10 @@ class _Layouts:
             return call.args[1:] == FIRST and first.contiguous
         if call.function in COPIES:
             return self._is_last(first)
+        if call.function == "graphc_upscale":
+            return first.ne[2:] == result.ne[2:]
+        if call.function == "graphc_average_pool":
+            return True
         if call.function in SUMS:
             left, right = _tensors(call)
             return left.ne == result.ne and (
@@ -392,9 +396,15 @@ class _Layouts:
             return self._last(_tensor(call.args[0]), call)
         if call.kernel >= 0:
             return self._pool(call)
-        return self._add(
-            call, call.function, [self._last(arg, call) if isinstance(arg, Tensor) else arg for arg in call.args]
-        )
+        args = [self._last(arg, call) if isinstance(arg, Tensor) else arg for arg in call.args]
+        if call.function == "graphc_concat":
+            args[0] = LAST[_whole(call.args[0])]
+        elif call.function == "graphc_upscale":
+            width, height, channels, count = call.result.ne
+            args[1:] = channels, width, height, count, call.args[5], True
+        elif call.function == "graphc_average_pool":
+            args[-1] = True
+        return self._add(call, call.function, args)
 
     def _pool(self, call: Call) -> Tensor:
         """The largest elements of windows, as of planes of which each line of channels stays."""

@@ -1,10 +1,10 @@
-"""Copies: of tensors in another order, joined, with zeros around them, with each element repeated, and in another type."""
+"""Copies: of tensors in another order, joined, with zeros around them, and in another type."""
 
 from __future__ import annotations
 
 from graphc.targets.ggml.program.composites.composite import Args, Expansion, composite, raises, tail
 from graphc.targets.ggml.program.rules import require
-from graphc.targets.ggml.program.tensor import Arg, Constant, Tensor
+from graphc.targets.ggml.program.tensor import Constant, Tensor
 
 
 @composite("ggml_cont")
@@ -41,21 +41,6 @@ def pad(
 ) -> Tensor:  # fmt: skip
     """x with so many zeros before and behind it along each axis."""
     return call("ggml_pad_ext", x, before0, behind0, before1, behind1, before2, behind2, before3, behind3)
-
-
-NEAREST = Constant("GGML_SCALE_MODE_NEAREST")
-
-
-@composite()
-def upscale(call: Expansion, x: Tensor, ne0: int, ne1: int, ne2: int, ne3: int) -> Tensor:
-    """x with these sizes, by its nearest elements."""
-    return call("ggml_interpolate", x, ne0, ne1, ne2, ne3, NEAREST)
-
-
-@raises(upscale, "ggml_interpolate")
-def _upscale(x: Tensor, *args: Arg) -> Args | None:
-    *ne, mode = args
-    return (x, *ne) if mode == NEAREST and x.type == "F32" else None
 
 
 @raises(concat, "ggml_concat")

@@ -1,4 +1,4 @@
-// Copies: contiguous, joined, with zeros around them, with each element repeated, and in another type, by our own code where it is faster.
+// Copies: contiguous, joined, with zeros around them, and in another type, by our own code where it is faster.
 
 #include "../composite.h"
 
@@ -50,10 +50,4 @@ tensor * graphc_build_pad(builder * b, tensor * x, int before0, int behind0, int
     int64_t ne[4];
     for (int i = 0; i < 4; ++i) ne[i] = x->ne[i] + settings.before[i] + behind[i];
     return computed(b, b->own->pad, &settings, sizeof settings, ne, &x, 1);
-}
-
-tensor * graphc_build_upscale(builder * b, tensor * x, int ne0, int ne1, int ne2, int ne3) {
-    const int64_t ne[] = {ne0, ne1, ne2, ne3};
-    if (b->own != NULL && b->own->takes_upscale(x)) return computed(b, b->own->upscale, NULL, 0, ne, &x, 1);
-    return b->ggml->interpolate(b->context, x, ne0, ne1, ne2, ne3, GGML_SCALE_MODE_NEAREST);
 }

@@ -1,5 +1,5 @@
-// Copies: tensors joined along an axis, with zeros around them or with each element repeated, a row at a time, and tensors whose axes were
-// permuted, a square at a time; and elements in another type, by vectors.
+// Copies: tensors joined along an axis or with zeros around them, a row at a time, and tensors whose axes were permuted, a square at a
+// time; and elements in another type, by vectors.
 // ggml copies all of them element by element.
 
 #include "copies.h"
@@ -9,27 +9,37 @@
 
 #include <string.h>
 
-enum { SHORTEST_ROW = 8, FEWEST_ELEMENTS = 1024 };
+enum { SHORTEST_ROW = 8, FEWEST_ELEMENTS = 1024, MOST_PIECE = 4096 };
 
-bool graphc_takes_concat(const struct ggml_tensor * part) { return is_float_rows(part) && part->ne[0] >= SHORTEST_ROW; }
+bool graphc_takes_concat(const struct ggml_tensor * part) {
+    return is_float_rows(part) && (part->ne[0] >= SHORTEST_ROW || is_dense(part));
+}
 
 void graphc_concat(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     const int axis = ((const struct graphc_concat_settings *) userdata)->axis;
     int64_t before = 0;
     for (int number = 0; number < GGML_MAX_SRC && dst->src[number] != NULL; ++number) {
         const struct ggml_tensor * part = dst->src[number];
-        const int64_t rows = part->ne[1] * part->ne[2] * part->ne[3];
+        int inner = 1;  // axes along which both lie together
+        int64_t block = part->ne[0];
+        if (is_dense(part)) while (inner <= axis) block *= part->ne[inner++];
+        int64_t ne[GGML_MAX_DIMS] = {1, 1, 1, 1}, rows = 1;
+        for (int i = inner; i < GGML_MAX_DIMS; ++i) rows *= ne[i] = part->ne[i];
+        const int64_t pieces = block == 0 ? 1 : parts_of(block, MOST_PIECE), piece = parts_of(block, pieces);
         char * start = (char *) dst->data + before * dst->nb[axis];
-        for (int64_t row = rows * ith / nth; row < rows * (ith + 1) / nth; ++row) {
-            const int64_t i1 = row % part->ne[1], i2 = row / part->ne[1] % part->ne[2], i3 = row / part->ne[1] / part->ne[2];
-            const char * from = (const char *) part->data + i1 * part->nb[1] + i2 * part->nb[2] + i3 * part->nb[3];
-            memcpy(start + i1 * dst->nb[1] + i2 * dst->nb[2] + i3 * dst->nb[3], from, part->ne[0] * sizeof(float));
+        for (int64_t unit = rows * pieces * ith / nth; unit < rows * pieces * (ith + 1) / nth; ++unit) {
+            const int64_t row = unit / pieces, first = unit % pieces * piece, i2 = row / ne[1] % ne[2], i3 = row / ne[1] / ne[2];
+            const size_t skipped = first * sizeof(float), offsets[] = {row % ne[1], i2, i3};
+            const char * from = (const char *) part->data + skipped;
+            char * to = start + skipped;
+            for (int i = 1; i < GGML_MAX_DIMS; ++i) from += offsets[i - 1] * part->nb[i], to += offsets[i - 1] * dst->nb[i];
+            if (first < block) memcpy(to, from, min_of(piece, block - first) * sizeof(float));
         }
         before += part->ne[axis];
     }
 }
 
-bool graphc_takes_pad(const struct ggml_tensor * x) { return graphc_takes_concat(x); }
+bool graphc_takes_pad(const struct ggml_tensor * x) { return is_float_rows(x) && x->ne[0] >= SHORTEST_ROW; }
 
 void graphc_pad(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     const struct ggml_tensor * x = dst->src[0];
@@ -44,26 +54,6 @@ void graphc_pad(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
         memset(to, 0, left * sizeof(float));
         if (inside) memcpy(to + left, (const char *) x->data + at[0] * x->nb[1] + at[1] * x->nb[2] + at[2] * x->nb[3], x->ne[0] * sizeof(float));
         memset(to + right, 0, (dst->ne[0] - right) * sizeof(float));
-    }
-}
-
-bool graphc_takes_upscale(const struct ggml_tensor * x) { return is_float_rows(x); }
-
-void graphc_upscale(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
-    (void) userdata;
-    const struct ggml_tensor * x = dst->src[0];
-    float scale[4];
-    for (int i = 0; i < 4; ++i) scale[i] = (float) dst->ne[i] / (float) x->ne[i];
-    const int64_t count = dst->ne[0], rows = dst->ne[1] * dst->ne[2] * dst->ne[3];
-    const float * before = NULL;
-    for (int64_t row = rows * ith / nth; row < rows * (ith + 1) / nth; ++row) {
-        const int64_t at[] = {row % dst->ne[1], row / dst->ne[1] % dst->ne[2], row / dst->ne[1] / dst->ne[2]};
-        const float * from = x->data;
-        for (int i = 0; i < 3; ++i) from += (int64_t) ((float) at[i] / scale[i + 1]) * step(x, i + 1);
-        float * to = (float *) dst->data + row * count;
-        if (from == before) memcpy(to, to - count, count * sizeof(float));
-        else for (int i = 0; i < count; ++i) to[i] = from[(int) ((float) i / scale[0])];
-        before = from;
     }
 }
 

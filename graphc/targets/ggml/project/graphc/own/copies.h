@@ -1,6 +1,6 @@
 #pragma once
 
-// Copies of float32: of tensors in another order, joined, with zeros around them, and with each element repeated; and in another type.
+// Copies of float32: of tensors in another order, joined, and with zeros around them; and in another type.
 
 #include "turns.h"
 
@@ -29,12 +29,6 @@ GRAPHC_API bool graphc_takes_pad(const struct ggml_tensor * x);
 
 /// What `ggml_pad_ext` gives for src[0].
 GRAPHC_API void graphc_pad(struct ggml_tensor * dst, int ith, int nth, void * userdata);
-
-/// True if `graphc_upscale` gives a tensor other sizes, faster than ggml does.
-GRAPHC_API bool graphc_takes_upscale(const struct ggml_tensor * x);
-
-/// What `ggml_interpolate` gives for src[0] by its nearest elements: the same ones.
-GRAPHC_API void graphc_upscale(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// The settings of a copy in another type: its userdata. What `ggml_get_type_traits` has for the two types.
 struct graphc_cast_settings {
