@@ -321,6 +321,28 @@ FIRES = {
         %t = ConvTranspose[{CONV}, output_padding=(0, 0)](%s, %v)
         %y = Sub(%t, %early)
         return y=%y""",
+    "convolutions_of_one": f"""graph g(%x: float32[2, 4, 5, 6])
+        %w: float32[6, 2, 3, 3] = constant
+        %b: float32[6] = constant
+        %v: float32[6, 2, 1, 3] = constant
+        %c = Conv[strides=(1, 2), dilations=(1, 1), pads_before=(1, 1), pads_after=(1, 1), group=2](%x, %w, %b)
+        %d = Conv[strides=(1, 2), dilations=(2, 1), pads_before=(0, 1), pads_after=(0, 1), group=2](%x, %v)
+        %y = Add(%d, %c)
+        return y=%y""",
+    "convolution_and_scale": f"""graph g(%x: float32[2, 4, 5, 6])
+        %w: float32[4, 2, 3, 1] = constant
+        %v: float32[4, 4, 2, 2] = constant
+        %f: float32[4, 1, 1] = constant
+        %t: float32[4, 1, 1] = constant
+        %two: float32[] = constant(2.0)
+        %c = Conv[strides=(1, 1), dilations=(2, 1), pads_before=(2, 0), pads_after=(2, 0), group=2](%x, %w)
+        %m = Mul(%x, %f)
+        %z = Add(%m, %t)
+        %s = Add(%z, %c)
+        %d = Conv[strides=(1, 1), dilations=(1, 1), pads_before=(1, 0), pads_after=(0, 1), group=1](%s, %v)
+        %n = Mul(%s, %two)
+        %y = Add(%d, %n)
+        return y=%y""",
     "conv_of_padded": f"""graph g(%x: float32[2, 4, 5, 5])
         %w: float32[6, 4, 3, 3] = constant
         %p = Pad[before=(0, 0, 0, 1), after=(0, 0, 1, 2)](%x)
@@ -474,6 +496,20 @@ REFUSES = {
         %w: float32[6, 4, 3, 3] = constant
         %c = Conv[{CONV}](%x, %w)
         %y = Add(%late, %c)
+        return y=%y""",
+    "convolutions_of_one": f"""graph g(%x: float32[2, 4, 5, 6])
+        %w: float32[6, 4, 3, 1] = constant
+        %v: float32[6, 4, 1, 3] = constant
+        %c = Conv[strides=(1, 1), dilations=(1, 1), pads_before=(1, 0), pads_after=(1, 0), group=1](%x, %w)
+        %d = Conv[strides=(1, 1), dilations=(1, 1), pads_before=(0, 1), pads_after=(0, 1), group=1](%x, %v)
+        %y = Add(%d, %c)
+        return y=%y""",
+    "convolution_and_scale": f"""graph g(%x: float32[2, 4, 5, 6])
+        %w: float32[4, 4, 2, 1] = constant
+        %f: float32[4, 1, 6] = constant
+        %c = Conv[strides=(1, 1), dilations=(1, 1), pads_before=(1, 0), pads_after=(0, 0), group=1](%x, %w)
+        %m = Mul(%x, %f)
+        %y = Add(%m, %c)
         return y=%y""",
     "conv_of_padded": f"""graph g(%x: float32[2, 4, 5, 5])
         %w: float32[6, 4, 3, 3] = constant

@@ -30,8 +30,8 @@ def conv_scale(
     emit: Site, x: Value, w: Value, factor: Value, s: Node, c: Node, bias: Value | None = None
 ) -> Value | Refusal:
     """A factor for each channel of a convolution's result is in its kernels, and in its bias."""
-    count = _along(factor, c.output, 1)
-    if count is None or not _constant(w, factor, *([] if bias is None else [bias])) or not emit.alone(c.output):
+    count = along(factor, c.output, 1)
+    if count is None or not are_constant(w, factor, *([] if bias is None else [bias])) or not emit.alone(c.output):
         return Refusal("it is not a constant for each channel, or something else reads the result")
     emit.source = c.source
     transposed = isinstance(c.op, ConvTranspose)
@@ -50,7 +50,7 @@ def conv_bias(
     emit: Site, x: Value, w: Value, factor: Value, s: Node, c: Node, bias: Value | None = None
 ) -> Value | Refusal:
     """A number for each channel that is added to a convolution's result is its bias, also where it is computed."""
-    count = _along(factor, c.output, 1)
+    count = along(factor, c.output, 1)
     if count is None or not emit.alone(c.output):
         return Refusal("it is not a number for each channel, or something else reads the result")
     if bias is None:
@@ -96,7 +96,7 @@ def linear_scale(
     emit: Site, a: Value, w: Value, bias: Value, factor: Value, s: Node, t: Node, m: Node
 ) -> Value | Refusal:
     """A factor for each column behind a product and its bias is in both constants."""
-    if not _constant(bias) or not emit.alone(t.output) or broadcast_shapes(bias.shape, factor.shape) != bias.shape:
+    if not are_constant(bias) or not emit.alone(t.output) or broadcast_shapes(bias.shape, factor.shape) != bias.shape:
         return Refusal("the bias is computed or smaller, or something else reads the sum")
     scaled = _scaled(emit, m, w, factor, s)
     return scaled if isinstance(scaled, Refusal) else emit(t.op, emit(m.op, a, scaled), emit(s.op, bias, factor))
@@ -172,14 +172,14 @@ def _cut(value: Value, axis: int, first: Dim, count: Dim) -> Slice:
 def _scaled(emit: Site, m: Node, w: Value, factor: Value, s: Node) -> Value | Refusal:
     """The right operand of a matrix product, multiplied with or divided by a number for each column."""
     assert isinstance(m.op, MatMul)
-    count = _along(factor, m.output, len(m.output.shape) - 1)
-    if count is None or len(w.shape) < 2 or not _constant(w, factor) or not emit.alone(m.output):
+    count = along(factor, m.output, len(m.output.shape) - 1)
+    if count is None or len(w.shape) < 2 or not are_constant(w, factor) or not emit.alone(m.output):
         return Refusal("it is not a constant for each column, or something else reads the product")
     emit.source = m.source
     return emit(s.op, w, emit(Reshape((count, 1) if m.op.transpose_b else (count,)), factor))
 
 
-def _along(value: Value, x: Value, axis: int) -> Dim | None:
+def along(value: Value, x: Value, axis: int) -> Dim | None:
     """How many numbers there are, if broadcasting puts them along this axis of x, one for each place, or it is one."""
     rank = len(x.shape)
     full = (*[1] * (rank - len(value.shape)), *value.shape)
@@ -187,7 +187,7 @@ def _along(value: Value, x: Value, axis: int) -> Dim | None:
     return full[axis] if fits and full[axis] in (1, x.shape[axis]) else None
 
 
-def _constant(*values: Value) -> bool:
+def are_constant(*values: Value) -> bool:
     """True if all are constants of a type that loses nothing when they are multiplied once more."""
     return all(value.static and value.dtype in (F32, F64) for value in values)
 
