@@ -12,6 +12,7 @@ from typing import Any
 from graphc_images import control_units
 from graphc_images.control_units import ControlUnit
 from graphc_images.errors import SettingError
+from graphc_images.folders import called
 from graphc_images.pictures.blending import SoftInpainting
 from graphc_images.pictures.files import Notes
 from graphc_images.pictures.graphs import graph_of, parameters_of_graph
@@ -46,7 +47,7 @@ def described(settings: Settings, model: str, hashes: Mapping[str, object] | Non
     pairs: dict[str, object] = {"Model": model, **(hashes or {})}
     pairs |= {entry.label: entry.write(settings) for entry in ENTRIES}
     pairs["Version"] = f"graphc {version('graphc')}" + ("" if settings.mode == "a1111" else f" ({settings.mode})")
-    named = "".join(f"<lora:{Path(name).stem}:{number(float(each))}>" for name, each in settings.loras.items())
+    named = "".join(f"<lora:{called(name)}:{number(float(each))}>" for name, each in settings.loras.items())
     return write_parameters(settings.prompt + named, settings.negative_prompt, pairs)
 
 

@@ -186,6 +186,11 @@ def _last(file: ModelFile) -> str:
     return file.name.rpartition("/")[2]
 
 
+def called(name: str) -> str:
+    """What a file is called in a prompt, by its path or name: no folder, and no ending of files of weights; other dots stay."""
+    return _without_ending(name).rpartition("/")[2]
+
+
 def _without_ending(name: str) -> str:
     plain = name.replace("\\", "/")
     for ending in {ending for each in (WEIGHTS, *ENDINGS.values()) for ending in each}:

@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from pathlib import Path
 
 import graphc
+from graphc_images.folders import called
 from graphc_images.from_files import Stamp, stamp
 from graphc_images.headers import begin_of_tensors, metadata_of
 
@@ -76,7 +77,7 @@ def labels(
 
 def _plain(name: str) -> str:
     """Without what the text is cut at."""
-    return Path(name).stem.replace(":", "").replace(",", "")
+    return called(name).replace(":", "").replace(",", "")
 
 
 def _compute(path: Path, content: bool, found: Future[str]) -> None:

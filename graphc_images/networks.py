@@ -32,8 +32,9 @@ class Networks:
         """Put on what is named, at its strength, and take off all others; the settings come back. With `words`, text encoders
         have what these name. `sparing`: it is never an error that a LoRA has nothing for the model.
 
-        One that a prompt names and that there is not, or that has nothing for the model, is left out, and what of a LoRA fits
-        nothing is left out too: the log says so (A1111). A file of the settings is found by its name in a prompt as well.
+        One that is named several times has the sum of these strengths. One that a prompt names and that there is not, or that has
+        nothing for the model, is left out, and what of a LoRA fits nothing is left out too: the log says so (A1111). A file of
+        the settings is found by its name in a prompt as well.
         Raises SettingError for other kinds of networks, and for LoRAs of the settings ModelError where there is none and
         NothingFitsError where it has nothing for the model.
         """
@@ -59,11 +60,11 @@ class Networks:
         for network in take_networks(settings.prompt)[1]:
             path = self._named(network, {path.stem: path for path in asked.values()})
             if path is not None:
-                wanted[path] = _strengths(network.text_weight, network.model_weight)
+                wanted[path] = _sum(wanted.get(path, {}), _strengths(network.text_weight, network.model_weight))
                 self.files[network.name] = path
         spared = set(wanted)
         for name, strength in settings.loras.items():
-            wanted[asked[name]] = _strengths(strength, strength)
+            wanted[asked[name]] = _sum(wanted.get(asked[name], {}), _strengths(strength, strength))
             spared.discard(asked[name])
             if asked[name] not in self.files.values():
                 self.files[asked[name].stem] = asked[name]
@@ -116,7 +117,10 @@ class Networks:
 
     def _path(self, name: str) -> Path:
         if self.folders is not None:
-            return self.folders.find("lora", name)
+            path = self.folders.find("lora", name)
+            if not path.exists():
+                raise ModelError(f"there is no LoRA {name!r}: {path} is no longer there")
+            return path
         if not Path(name).is_file():
             raise ModelError(f"there is no LoRA {name!r}: it is not a file, and no folder of models was given")
         return Path(name)
@@ -124,6 +128,10 @@ class Networks:
 
 def _of(wanted: dict[Path, Strengths], path: Path, part: str) -> float:
     return wanted[path][part] if path in wanted else 0.0
+
+
+def _sum(one: Strengths, other: Strengths) -> Strengths:
+    return {part: one.get(part, 0.0) + strength for part, strength in other.items()}
 
 
 def _strengths(text: float, model: float) -> Strengths:

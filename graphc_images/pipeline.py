@@ -26,7 +26,7 @@ from graphc_images.pictures.arrays import flatten, to_array, to_picture
 from graphc_images.pictures.colour import match_colours
 from graphc_images.pictures.files import Notes, save_picture
 from graphc_images.pictures.sizes import Resizer, larger_by
-from graphc_images.resolving import check_names, check_size, resolved
+from graphc_images.resolving import check_names, check_size, resolved, unit_of
 from graphc_images.second_pass import covering, enlarged, second
 from graphc_images.settings import Settings
 from graphc_images.starting import Start, again_of, latent_of, start_of
@@ -186,7 +186,7 @@ class Pipeline:
     def resolved(self, asked: Settings) -> Settings:
         """The settings with the model's usual values and seeds by chance. Raises SettingError for what cannot be done."""
         found = resolved(asked, self.model.architecture)
-        larger = enlarged(found)
+        larger = enlarged(found, unit_of(self.model.architecture))
         if larger is not None:
             again = second(found, *larger)
             check_size(self.model.architecture, *larger)
@@ -217,7 +217,7 @@ class Pipeline:
         self.inversions.check(settings, self.model.architecture.text)
         if self.hashes is not None:
             self.hashes.begin(Path(self.model.components["denoiser"].file))
-        size = enlarged(settings)
+        size = enlarged(settings, unit_of(self.model.architecture))
         larger = None if size is None else second(settings, *size)
         if larger is not None:
             self.networks.check(larger)

@@ -9,15 +9,17 @@ import numpy as np
 from graphc_images.settings import Settings
 
 
-def enlarged(settings: Settings) -> tuple[int, int] | None:
-    """The width and height of the second pass, if there is one."""
+def enlarged(settings: Settings, unit: int) -> tuple[int, int] | None:
+    """The width and height of the second pass, if there is one; those of a scale are multiples of the model's unit, and no more
+    than so many times as large."""
     if settings.hires_width or settings.hires_height:
         return settings.hires_width or settings.width or 0, settings.hires_height or settings.height or 0
     if settings.hires_scale <= 1 or settings.image is not None:
         return None
     assert settings.width is not None
     assert settings.height is not None
-    return int(settings.width * settings.hires_scale), int(settings.height * settings.hires_scale)
+    wide, high = (int(side * settings.hires_scale) // unit * unit for side in (settings.width, settings.height))
+    return wide, high
 
 
 def second(settings: Settings, width: int, height: int) -> Settings:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from graphc_images.errors import SettingError
@@ -249,22 +250,30 @@ class Settings:
 
     def __post_init__(self) -> None:
         mode_of(self.mode)
+        for name, (what, fits) in KINDS.items():
+            value = getattr(self, name)
+            if not (value is None and name in OPTIONAL) and not fits(value):
+                raise SettingError(f"{name}: {_short(value)} is not {what}")
         for name, (low, high, what) in RANGES.items():
             value = getattr(self, name)
-            for number in value if isinstance(value, tuple) else (value,):
-                if number is not None and not (_is_number(number) and low <= number <= high):
+            for number in value if isinstance(value, tuple) and name in KINDS else (value,):
+                if number is None and name in OPTIONAL:
+                    continue
+                if not (_is_number(number) and low <= number <= high):
                     limit = f" to {high:.0f}" if _is_number(number) and number > high and " to " not in what else ""
                     raise SettingError(f"{name}: {_short(number)} is not {what}{limit}")
                 if isinstance(number, float) and name in WHOLE:
                     raise SettingError(f"{name}: {number!r} is not a whole number")
         for name in RECORDS:
             record = getattr(self, name)
+            if record is not None and not is_dataclass(record):
+                raise SettingError(f"{name}: {_short(record)} is no record of such settings")
             for part in fields(record) if record is not None else ():
                 number = getattr(record, part.name)
                 if part.init and isinstance(number, float) and not math.isfinite(number):
                     raise SettingError(f"{name}: {part.name}: {number!r} is not a number")
         for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
+            if not isinstance(getattr(self, name), str) or getattr(self, name) not in choices:
                 raise SettingError(f"{name}: {getattr(self, name)!r} is none of {', '.join(choices)}")
         if self.mask is not None and self.image is None:
             raise SettingError("mask: there is no image that it belongs to")
@@ -364,6 +373,40 @@ RANGES: dict[str, tuple[float, float, str]] = {
 
 WHOLE = tuple(each.name for each in fields(Settings) if str(each.type).startswith(("int", "tuple[int")))
 """Settings that are whole numbers."""
+
+OPTIONAL = tuple(each.name for each in fields(Settings) if "None" in str(each.type))
+"""Settings that may be None."""
+
+
+def _mapping(value: object, *of: type) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(name, str) and isinstance(each, of) for name, each in value.items()
+    )
+
+
+def _sequence(value: object, sign: str) -> bool:
+    return isinstance(value, tuple | list) and all(hasattr(each, sign) for each in value)
+
+
+BY_TYPE: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "str": ("a text", lambda value: isinstance(value, str)),
+    "bool": ("true or false", lambda value: isinstance(value, int) or type(value).__name__.startswith("bool")),
+    "Image.Image": ("a picture (PIL.Image)", lambda value: hasattr(value, "getbands")),
+    "np.ndarray": ("an array of NumPy", lambda value: hasattr(value, "ndim")),
+    "tuple[str, ...]": ("a sequence of texts", lambda value: _sequence(value, "casefold")),
+    "tuple[float, ...]": ("a tuple of numbers", lambda value: isinstance(value, tuple)),
+    "tuple[int, ...]": ("a tuple of numbers", lambda value: isinstance(value, tuple)),
+    "tuple[int, int]": ("a tuple of two numbers", lambda value: isinstance(value, tuple) and len(value) == 2),
+    "tuple[Image.Image, ...]": ("a sequence of pictures (PIL.Image)", lambda value: _sequence(value, "getbands")),
+    "tuple[ControlUnit, ...]": ("a sequence of units (ControlUnit)", lambda value: _sequence(value, "guidance_start")),
+    "Mapping[str, str]": ("a mapping from names to files", lambda value: _mapping(value, str, os.PathLike)),
+    "Mapping[str, float]": ("a mapping from names to strengths", lambda value: _mapping(value, int, float)),
+}
+"""What settings that are no numbers must be, by their types as they are written; without what only these need being imported."""
+
+KINDS = {
+    each.name: BY_TYPE[kind] for each in fields(Settings) if (kind := str(each.type).removesuffix(" | None")) in BY_TYPE
+}
 
 RECORDS = ("soft_inpainting", "apg", "dynamic_thresholding", "fresca", "free_u")
 """Settings that are records of numbers, or None."""

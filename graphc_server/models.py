@@ -70,6 +70,7 @@ class Models:
         self._looked = time.monotonic()
         self._architectures: dict[tuple[Any, ...], Architecture] = {}
         self._loaded: tuple[tuple[Any, ...], Pipeline] | None = None
+        self._chosen: Path | None = None
 
     def files(self, kind: str) -> list[ModelFile]:
         """The files of a kind, as they lie there now."""
@@ -134,11 +135,24 @@ class Models:
             raise ModelError(f"{listed.file.path}: it cannot be read: {problem.strerror}") from None
 
     def first(self) -> Listed:
-        """The model for those who name none. Raises ModelError if there is none."""
+        """The model for those who name none: the first of which it is known what it is, or if that is so of none, the first; the
+        same from then on, as long as there is such a file. Raises ModelError if there is none."""
         found = self.listed()
         if not found:
             raise ModelError(f"there is no model in {', '.join(map(str, self.folders.folders))}")
-        return found[0]
+        same = (each for each in found if each.file.path == self._chosen)
+        known = (each for each in found if self._known(each))
+        first = next(same, None) or next(known, found[0])
+        self._chosen = first.file.path
+        return first
+
+    def _known(self, listed: Listed) -> bool:
+        """True if a file is a model, and not damaged."""
+        try:
+            self.architecture(listed)
+        except (ModelError, graphc.GraphcError):
+            return False
+        return True
 
     def architecture(self, listed: Listed) -> Architecture:
         """What kind of model a file is; kept until the file changes. Raises ModelError and graphc.GraphcError."""

@@ -44,6 +44,7 @@ class Generation(BaseModel):
     quality: str | None = "auto"
     background: str | None = "auto"
     user: str | None = None
+    stream: bool | None = False
 
 
 @router.get("/models")
@@ -160,6 +161,8 @@ def _put(service: Service, body: Generation, more: dict[str, Any], client: str) 
         raise RequestError("response_format: pictures come in the answer, as b64_json", 400)
     if body.background == "transparent":
         raise RequestError("background: pictures cannot be transparent", 400)
+    if body.stream:
+        raise RequestError("stream: pictures come in the answer, and not one after the other", 400)
     options = options_of(service)
     name = options["sd_model_checkpoint"] if (body.model or "") in USUAL_MODELS else str(body.model)
     try:

@@ -8,6 +8,7 @@ from typing import Any
 
 from graphc_images import SettingError
 from graphc_images.sampling import find_sampler
+from graphc_images.settings import Settings as Asked
 from graphc_server.errors import RequestError
 
 Settings = dict[str, Any]
@@ -38,6 +39,11 @@ class Option:
                 raise RequestError(f"{self.name}: {str(value)[:60]!r} is not a number")
         if self.only is not None and value not in (self.usual, *self.only):
             raise RequestError(f"{self.name}: {str(value)[:60]!r} cannot be done; there is {self.usual!r}")
+        if value is not None and value != self.usual:
+            try:
+                Asked.of(**self.settings(value, "Euler"))
+            except SettingError as error:
+                raise RequestError(f"{self.name}: {str(error).partition(': ')[2]}") from None
 
     def settings(self, value: Any, sampler: str) -> Settings:
         """What it means."""
@@ -205,6 +211,6 @@ def settings_of_options(values: Mapping[str, Any], sampler: str) -> Settings:
     found: Settings = {}
     for option in OPTIONS:
         value = values.get(option.name, option.usual)
-        if value != option.usual:
+        if value is not None and value != option.usual:
             found |= option.settings(value, sampler)
     return found

@@ -196,7 +196,7 @@ def test_loras_go_on_and_off(pipeline, modules, tmp_path, caplog):
     random = np.random.default_rng(2)
     name, weight = "input_blocks_1_1_transformer_blocks_0_attn1_to_q", modules[0].state_dict()
     rows, columns = weight["down_blocks.0.attentions.0.transformer_blocks.0.attn1.to_q.weight"].shape
-    file = tmp_path / "style.safetensors"
+    file = tmp_path / "style v1.5.safetensors"
     save_file({
         f"lora_unet_{name}.lora_down.weight": random.standard_normal((4, columns), np.float32),
         f"lora_unet_{name}.lora_up.weight": random.standard_normal((rows, 4), np.float32),
@@ -205,6 +205,14 @@ def test_loras_go_on_and_off(pipeline, modules, tmp_path, caplog):
     (plain,) = pipeline("a shape", **settings)
     (half, whole) = (pipeline(f"a shape<lora:{file}:{strength}>", **settings)[0] for strength in (0.5, 1))
     (asked,) = pipeline("a shape", loras={str(file): 1.0}, **settings)
+    for prompt, loras in (
+        (f"a <lora:{file}:0.25>shape<lora:{file}:0.75>", {}),
+        (f"a shape<lora:{file}:0.25>", {str(file): 0.75}),
+    ):
+        (sum_of_both,) = pipeline(prompt, loras=loras, **settings)
+        assert sum_of_both.latent.tobytes() == whole.latent.tobytes()
+    assert "<lora:style v1.5:1>\n" in asked.parameters
+    assert 'Lora hashes: "style v1.5: ' in asked.parameters
     (off,) = pipeline("a shape", **settings)
     assert off.latent.tobytes() == plain.latent.tobytes()
     assert asked.latent.tobytes() == whole.latent.tobytes()
@@ -214,6 +222,12 @@ def test_loras_go_on_and_off(pipeline, modules, tmp_path, caplog):
     assert left_out.latent.tobytes() == plain.latent.tobytes()
     with pytest.raises(ModelError, match="there is no LoRA 'nothing'"):
         pipeline("a shape", loras={"nothing": 1.0}, **settings)
+
+
+def test_a_second_pass_of_any_scale(pipeline):
+    """Of 64 x 72 pixels 1.3 times are 83.2 x 93.6, in which 80 x 88 fit, as in A1111."""
+    (made,) = pipeline(PROMPT, steps=1, seed=1, width=64, height=72, hires_scale=1.3)
+    assert made.image.size == (80, 88)
 
 
 def test_an_embedding_stands_for_its_vectors(pipeline, modules, tmp_path, caplog):
@@ -260,6 +274,14 @@ WRONG = {
     },
     "denoising_strength: nan": {"denoising_strength": float("nan")},
     "seed: 4294967296": {"seed": 2**32},
+    "seed: None is not a seed": {"seed": None},
+    "image: 'a.png' is not a picture": {"image": "a.png"},
+    "hires_prompt: 3 is not a text": {"hires_prompt": 3},
+    "loras: ['a'] is not a mapping from names to strengths": {"loras": ["a"]},
+    "controls: None is not a sequence of units": {"controls": None},
+    "cfg_scale: () is not a number": {"cfg_scale": ()},
+    "apg: 'strong' is no record": {"apg": "strong"},
+    "tiling: 1 is none of off, on": {"tiling": 1},
     "noise: its shape is [1, 4, 2, 2], and that of the latents [1, 4, 16, 16]": {
         "noise": np.zeros((1, 4, 2, 2), np.float32)
     },

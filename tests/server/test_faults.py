@@ -1,6 +1,7 @@
 """What may break around a picture: each time one clear error, and the next request works."""
 
 import errno
+import json
 import os
 import shutil
 import sqlite3
@@ -8,8 +9,10 @@ import sys
 import threading
 
 import httpx
+import numpy as np
 import pytest
-from served import SMALL, Process, Served, until, write_models
+from safetensors.numpy import save_file
+from served import SMALL, Process, Served, pixels_of, until, write_models
 
 from graphc_server.service import Setup
 
@@ -76,6 +79,30 @@ def test_a_model_file_that_something_writes_over(models, tmp_path):
         one = {**SMALL, "override_settings": {"sd_model_checkpoint": "one"}}
         assert server.client.post("/sdapi/v1/txt2img", json=one).json()["images"] == first
     server.end()
+
+
+def test_a_damaged_model_is_not_taken_unasked(models, tmp_path):
+    """A file that was half fetched may be the first of the list: who names no model has the first that is one."""
+    folder = models / "models" / "Stable-diffusion"
+    (folder / "half.safetensors").write_bytes((folder / "one.safetensors").read_bytes()[:1000])
+    with Served(Setup((models,), tmp_path / "data", threads=1)) as served:
+        assert json.loads(served.paint()["info"])["sd_model_name"] == "one"
+        assert served.get("/sdapi/v1/options")["sd_model_checkpoint"].startswith("one")
+        status, said = refused(served, override_settings={"sd_model_checkpoint": "half"})
+        assert (status, "half.safetensors: it is damaged or cut off" in said) == (500, True), said
+
+
+def test_a_lora_that_goes_is_left_out(models, tmp_path):
+    """Also in the second in which the folders are taken to be as they were."""
+    lora = models / "models" / "Lora" / "goes.safetensors"
+    lora.parent.mkdir(exist_ok=True)
+    rows = {"lora_unet_conv_in.lora_up.weight": np.ones((32, 1, 1, 1), np.float32)}
+    save_file({**rows, "lora_unet_conv_in.lora_down.weight": np.ones((1, 4, 3, 3), np.float32)}, lora)
+    with Served(Setup((models,), tmp_path / "data", threads=1)) as served:
+        plain = pixels_of(served.paint())
+        assert pixels_of(served.paint(prompt=f"{SMALL['prompt']}<lora:goes:1>")) != plain
+        lora.unlink()
+        assert pixels_of(served.paint(prompt=f"{SMALL['prompt']}<lora:goes:1>")) == plain
 
 
 def test_a_picture_that_memory_is_too_small_for(models, tmp_path):

@@ -38,6 +38,7 @@ def test_the_real_client_of_openai(served):
             ({"size": "large"}, "size"),
             ({"model": "three"}, "three"),
             ({"response_format": "url"}, "response_format"),
+            ({"stream": True}, "stream"),
         ):
             with pytest.raises(openai.APIStatusError, match=says):
                 client.images.generate(prompt="x", **wrong)

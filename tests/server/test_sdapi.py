@@ -393,6 +393,9 @@ def test_options_are_kept_and_given_back_whole(served):
     assert served.get("/sdapi/v1/options")["something_of_theirs"] == [1]
     assert served.client.post("/sdapi/v1/options", json={"token_merging_ratio": 0.5}).status_code == 422
     assert served.client.post("/sdapi/v1/options", content=b"[]").status_code == 422
+    for name, value in (("CLIP_stop_at_last_layers", 99), ("s_churn", -1), ("eta_noise_seed_delta", 2.5)):
+        answer = served.client.post("/sdapi/v1/options", json={name: value})
+        assert (answer.status_code, answer.json()["detail"].startswith(f"{name}: {value} is not ")) == (422, True)
     plain = served.paint(sampler_name="Euler a")["images"]
     assert served.paint(sampler_name="Euler a", override_settings={"eta_ancestral": 0.5})["images"] != plain
     assert served.paint(sampler_name="Euler a", override_settings={"randn_source": "CPU"})["images"] != plain
