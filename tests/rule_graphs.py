@@ -321,7 +321,7 @@ FIRES = {
         %t = ConvTranspose[{CONV}, output_padding=(0, 0)](%s, %v)
         %y = Sub(%t, %early)
         return y=%y""",
-    "convolutions_of_one": f"""graph g(%x: float32[2, 4, 5, 6])
+    "convolutions_of_one": """graph g(%x: float32[2, 4, 5, 6])
         %w: float32[6, 2, 3, 3] = constant
         %b: float32[6] = constant
         %v: float32[6, 2, 1, 3] = constant
@@ -329,7 +329,7 @@ FIRES = {
         %d = Conv[strides=(1, 2), dilations=(2, 1), pads_before=(0, 1), pads_after=(0, 1), group=2](%x, %v)
         %y = Add(%d, %c)
         return y=%y""",
-    "convolution_and_scale": f"""graph g(%x: float32[2, 4, 5, 6])
+    "convolution_and_scale": """graph g(%x: float32[2, 4, 5, 6])
         %w: float32[4, 2, 3, 1] = constant
         %v: float32[4, 4, 2, 2] = constant
         %f: float32[4, 1, 1] = constant
@@ -497,14 +497,14 @@ REFUSES = {
         %c = Conv[{CONV}](%x, %w)
         %y = Add(%late, %c)
         return y=%y""",
-    "convolutions_of_one": f"""graph g(%x: float32[2, 4, 5, 6])
+    "convolutions_of_one": """graph g(%x: float32[2, 4, 5, 6])
         %w: float32[6, 4, 3, 1] = constant
         %v: float32[6, 4, 1, 3] = constant
         %c = Conv[strides=(1, 1), dilations=(1, 1), pads_before=(1, 0), pads_after=(1, 0), group=1](%x, %w)
         %d = Conv[strides=(1, 1), dilations=(1, 1), pads_before=(0, 1), pads_after=(0, 1), group=1](%x, %v)
         %y = Add(%d, %c)
         return y=%y""",
-    "convolution_and_scale": f"""graph g(%x: float32[2, 4, 5, 6])
+    "convolution_and_scale": """graph g(%x: float32[2, 4, 5, 6])
         %w: float32[4, 4, 2, 1] = constant
         %f: float32[4, 1, 6] = constant
         %c = Conv[strides=(1, 1), dilations=(1, 1), pads_before=(1, 0), pads_after=(0, 0), group=1](%x, %w)

@@ -178,7 +178,7 @@ def test_everything_of_our_own_is_met():
         ("conv_2d_last", 2),
         ("winograd_last", 4),
         ("expanded_conv_2d", 4),
-        ("mean_over_rows", 1),
+        ("sum_over_rows", 1),
         ("sum_rows", 1),
         ("soft_max", 1),
         ("group_norm", 3),

@@ -171,6 +171,9 @@ class Reduce(Op):
         if not folded:
             return x
         sizes = x.shape
+        columns = sizes[-1]
+        if folded == [len(sizes) - 2] and isinstance(columns, int) and columns >= WIDE:
+            return b.over_rows(function, x)
         x = b.transpose(x, [*kept, *folded])
         x = b.reshape(x, [*(sizes[i] for i in kept), product(sizes[i] for i in folded)])
         return b.over_last(function, x)

@@ -1,5 +1,5 @@
-"""Rules for convolutions of the same image that are added up, as networks have them that were trained with several branches: they are
-one convolution, with the sum of their kernels."""
+"""Rules for convolutions of one image that are added up, as networks have them that were trained with several branches: they
+are one convolution, with the sum of their kernels."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from graphc.ops.movement import Pad, Reshape
 from graphc.ops.pointwise import Binary
 from graphc.rewrite.engine import Refusal, Site, rule
 from graphc.rewrite.rules.weights import along, are_constant
+from graphc.shapes import Dim, product
 
 
 @rule("s := Add(c := Conv(x, w, *bias), d := Conv(x, v, *other))")
@@ -32,9 +33,11 @@ def convolutions_of_one(
         return Refusal("kernels are computed, or something else reads a result")
     if c.output.shape != d.output.shape:
         return Refusal("one result is repeated")
-    if np.prod(v.shape) > np.prod(w.shape):
+    if product(v.shape[2:]) > product(w.shape[2:]):
         c, d, w, v = d, c, v, w
-    pads = _pads(c, d)
+    assert isinstance(c.op, Conv)
+    assert isinstance(d.op, Conv)
+    pads = _pads(c.op, w.shape[2:], d.op, v.shape[2:])
     if pads is None:
         return Refusal("the smaller kernel does not meet elements that the larger one meets")
     sum_of_biases = [each for each in (bias, other) if each is not None]
@@ -62,9 +65,9 @@ def convolution_and_scale(
         return Refusal("something else reads a result")
     channels, inner, *size = w.shape
     assert isinstance(c.op, Conv)
-    point = Conv(c.op.strides, (1,) * len(size), (0,) * len(size), (0,) * len(size), c.op.group)
-    pads = _pads(c, c, point, (1,) * len(size))
-    if set(c.op.strides) != {1} or channels != x.shape[1] or x.shape != c.output.shape or pads is None:
+    ones, zeros = (1,) * len(size), (0,) * len(size)
+    pads = _pads(c.op, w.shape[2:], Conv(ones, ones, zeros, zeros, c.op.group), ones)
+    if pads is None or channels != x.shape[1] or x.shape != c.output.shape:
         return Refusal(
             "the result is not of the image's size, or no element of the kernel meets the pixel of the result"
         )
@@ -72,22 +75,21 @@ def convolution_and_scale(
     assert isinstance(channels, int)
     assert isinstance(inner, int)
     own = np.equal.outer(np.arange(channels) % inner, np.arange(inner)).astype(w.dtype)
-    spread = emit(Reshape((count, *[1] * (len(size) + 1))), factor)
-    center = emit(Binary("Mul"), emit.constant(own.reshape(channels, inner, *[1] * len(size))), spread)
+    spread = emit(Reshape((count, 1, *ones)), factor)
+    center = emit(Binary("Mul"), emit.constant(own.reshape(channels, inner, *ones)), spread)
     found = emit(c.op, x, emit(s.op, w, _padded(emit, center, pads)), *c.inputs[2:])
     return found if shift is None else emit(s.op, found, shift)
 
 
-def _pads(c: Node, d: Node, smaller: Conv | None = None, size: tuple[int, ...] = ()) -> list[tuple[int, int]] | None:
+def _pads(
+    larger: Conv, sizes: tuple[Dim, ...], smaller: Conv, small_sizes: tuple[Dim, ...]
+) -> list[tuple[int, int]] | None:
     """Zeros before and behind the smaller kernel along each axis, with which it is as large as the larger one and meets the same
     elements; None if it does not."""
-    larger, smaller = c.op, smaller or d.op
-    assert isinstance(larger, Conv)
-    assert isinstance(smaller, Conv)
     if (larger.strides, larger.group) != (smaller.strides, smaller.group):
         return None
     found = []
-    for axis, (large, small) in enumerate(zip(c.inputs[1].shape[2:], size or d.inputs[1].shape[2:], strict=True)):
+    for axis, (large, small) in enumerate(zip(sizes, small_sizes, strict=True)):
         assert isinstance(large, int)
         assert isinstance(small, int)
         step = larger.dilations[axis]

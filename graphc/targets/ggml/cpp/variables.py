@@ -44,6 +44,7 @@ CALL_NAMES: Mapping[str, str] = {
     "graphc_conv_2d_last": "conv",
     "graphc_expanded_conv_2d": "conv",
     "graphc_mean_over_rows": "mean",
+    "graphc_sum_over_rows": "total",
     "graphc_concat": "joined",
     "graphc_gate": "activated",
     "graphc_rotary": "rotated",

@@ -251,6 +251,13 @@ class Builder(ImageCalls):
 
     # Reductions and normalization over the last axis
 
+    def over_rows(self, function: str, x: Tensor) -> Tensor | None:
+        """The sum or the mean (`ggml_sum_rows`, `ggml_mean`) of a float32 tensor along its last axis but one, which it keeps."""
+        if not self.floats(x):
+            return None
+        composite = {"ggml_sum_rows": "graphc_sum_over_rows", "ggml_mean": "graphc_mean_over_rows"}[function]
+        return self.call(composite, self.cont(x), rank=x.rank)
+
     def over_last(self, function: str, x: Tensor, *settings: float) -> Tensor | None:
         """A function along the last axis of a float32 tensor that keeps it (of size 1 for sums); None for other types."""
         if not self.floats(x) or x.rank == 0:

@@ -32,6 +32,9 @@ MOST_PIXELS = 4096
 WORTH_A_COPY = 200
 """Multiplications of convolutions as products that save the time of copying an element."""
 
+OVER_ROWS = {"graphc_mean": "graphc_mean_over_rows", "graphc_sum_rows": "graphc_sum_over_rows"}
+"""What computes of the rows of pixels what others compute of planes."""
+
 COPIES = ("graphc_copy", "ggml_cont")
 PADS = ("graphc_pad", "ggml_pad_ext")
 PRODUCTS = ("graphc_mul", "ggml_mul")
@@ -281,9 +284,9 @@ class _Layouts:
         return _tensor(inner), (_whole(before0), _whole(behind0), _whole(before1), _whole(behind1))
 
     def _mean_of(self, index: int) -> Tensor | None:
-        """The image held with channels last of whose planes a call computes the means."""
+        """The image held with channels last of whose planes a call computes the means, or the sums."""
         call = self.old.calls[index]
-        source = call.args[0] if call.function == "graphc_mean" else None
+        source = call.args[0] if call.function in OVER_ROWS else None
         reshape = self.old.calls[source.call] if isinstance(source, Tensor) and source.call >= 0 else None
         if reshape is None or reshape.function not in RESHAPES:
             return None
@@ -384,7 +387,7 @@ class _Layouts:
         image = self._last(self.means[index], call)
         channels, *pixels, count = image.ne
         rows = self._add(call, "ggml_reshape_3d", [image, channels, pixels[0] * pixels[1], count])
-        found = self._add(call, "graphc_mean_over_rows", [rows])
+        found = self._add(call, OVER_ROWS[call.function], [rows])
         self.made[(index, -1, -1), False] = self._add(call, "ggml_reshape_4d", [found, *call.result.ne])
 
     def _with_channels_last(self, call: Call) -> Tensor:

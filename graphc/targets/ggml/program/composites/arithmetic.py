@@ -1,4 +1,4 @@
-"""Sums and products of two tensors, sums of rows, means, and softmax."""
+"""Sums and products of two tensors, sums and means of rows and over them, and softmax."""
 
 from __future__ import annotations
 
@@ -37,10 +37,25 @@ def soft_max(call: Expansion, x: Tensor) -> Tensor:
 
 
 @composite()
+def sum_over_rows(call: Expansion, x: Tensor) -> Tensor:
+    """The sum of the rows of each matrix, element by element: of [..., M, C], [..., 1, C]."""
+    return _over_rows(call, "ggml_sum_rows", x)
+
+
+@composite()
 def mean_over_rows(call: Expansion, x: Tensor) -> Tensor:
     """The mean of the rows of each matrix, element by element: of [..., M, C], [..., 1, C]."""
-    found = call("ggml_mean", call("ggml_cont", call("ggml_permute", x, 1, 0, 2, 3)))
+    return _over_rows(call, "ggml_mean", x)
+
+
+def _over_rows(call: Expansion, function: str, x: Tensor) -> Tensor:
+    found = call(function, call("ggml_cont", call("ggml_permute", x, 1, 0, 2, 3)))
     return call("ggml_reshape_4d", found, x.ne[0], 1, *x.ne[2:])
+
+
+@raises(mul, "ggml_sqr")
+def _square(x: Tensor) -> Args | None:
+    return (x, x) if x.type == "F32" else None
 
 
 @raises(add, "ggml_add", last=True)

@@ -1,4 +1,4 @@
-// Sums and products of two tensors, sums of rows, means, and softmax.
+// Sums and products of two tensors, sums and means of rows and over them, and softmax.
 
 #include "../composite.h"
 
@@ -35,9 +35,14 @@ tensor * graphc_build_soft_max(builder * b, tensor * x) {
     return b->ggml->soft_max(b->context, x);
 }
 
-tensor * graphc_build_mean_over_rows(builder * b, tensor * x) {
+static tensor * over_rows(builder * b, tensor * x, bool mean) {
+    const struct graphc_arithmetic_settings settings = {false, mean};
     const int64_t ne[] = {x->ne[0], 1, x->ne[2], x->ne[3]};
-    if (b->own != NULL && b->own->takes_mean_over_rows(x)) return computed(b, b->own->mean_over_rows, NULL, 0, ne, &x, 1);
-    tensor * found = b->ggml->cont(b->context, b->ggml->permute(b->context, x, 1, 0, 2, 3));
-    return b->ggml->reshape_4d(b->context, b->ggml->mean(b->context, found), ne[0], ne[1], ne[2], ne[3]);
+    if (b->own != NULL && b->own->takes_sum_over_rows(x)) return computed(b, b->own->sum_over_rows, &settings, sizeof settings, ne, &x, 1);
+    tensor * turned = b->ggml->cont(b->context, b->ggml->permute(b->context, x, 1, 0, 2, 3));
+    tensor * found = (mean ? b->ggml->mean : b->ggml->sum_rows)(b->context, turned);
+    return b->ggml->reshape_4d(b->context, found, ne[0], ne[1], ne[2], ne[3]);
 }
+
+tensor * graphc_build_sum_over_rows(builder * b, tensor * x) { return over_rows(b, x, false); }
+tensor * graphc_build_mean_over_rows(builder * b, tensor * x) { return over_rows(b, x, true); }

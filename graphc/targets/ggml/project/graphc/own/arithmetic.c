@@ -1,8 +1,10 @@
-// Sums and products, sums of rows, and softmax. Those with what broadcasts ggml computes an element at a time, or by a single thread.
+// Sums and products, sums of rows and over them, and softmax. Those with what broadcasts ggml computes an element at a time, or by a single thread.
 
 #include "arithmetic.h"
 
 #include "tiles.h"
+
+enum { PARTIAL = 32 };  // rows of a partial sum
 
 bool graphc_takes_broadcast(const struct ggml_tensor * x, const struct ggml_tensor * other) {
     for (int i = 0; i < 4; ++i) {
@@ -89,5 +91,46 @@ void graphc_soft_max(struct ggml_tensor * dst, int ith, int nth, void * userdata
         }
         const float share = (float) (1 / sum_row(y, count));
         for (int64_t i = 0; i < count; ++i) y[i] *= share;
+    }
+}
+
+bool graphc_takes_sum_over_rows(const struct ggml_tensor * x) { return is_dense(x); }
+
+/// The sum of `count` elements, `step` apart, of as many columns beside one another as a vector has: of partial sums of what follows one
+/// another. And of one column.
+static inline vector sum_of_columns(const float * x, int64_t step, int64_t count) {
+    vector sum = all(0);
+    for (int64_t i = 0; i < count;) {
+        vector part = all(0);
+        for (const int64_t stop = min_of(i + PARTIAL, count); i < stop; ++i) part += *(const unaligned *) (x + i * step);
+        sum += part;
+    }
+    return sum;
+}
+
+static inline float sum_of_column(const float * x, int64_t step, int64_t count) {
+    float sum = 0;
+    for (int64_t i = 0; i < count;) {
+        float part = 0;
+        for (const int64_t stop = min_of(i + PARTIAL, count); i < stop; ++i) part += x[i * step];
+        sum += part;
+    }
+    return sum;
+}
+
+void graphc_sum_over_rows(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+    const bool mean = ((const struct graphc_arithmetic_settings *) userdata)->mean;
+    const struct ggml_tensor * x = dst->src[0];
+    const int64_t columns = x->ne[0], rows = x->ne[1], across = parts_of(columns, WIDTH), units = across * x->ne[2] * x->ne[3];
+    const float parts = mean ? (float) rows : 1;
+    for (int64_t unit = units * ith / nth; unit < units * (ith + 1) / nth; ++unit) {
+        const int64_t batch = unit / across, column = unit % across * WIDTH;
+        const float * from = (const float *) x->data + batch * rows * columns + column;
+        float * to = (float *) dst->data + batch * columns + column;
+        if (column + WIDTH <= columns) {
+            *(unaligned *) to = sum_of_columns(from, columns, rows) / parts;
+            continue;
+        }
+        for (int64_t i = 0; i < columns - column; ++i) to[i] = sum_of_column(from + i, columns, rows) / parts;
     }
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Sums and products of float32, of which one operand may serve whole rows or planes of the other, sums of rows, and softmax.
+// Sums and products of float32, of which one operand may serve whole rows or planes of the other, sums of rows and over them, and softmax.
 
 #include "turns.h"
 
@@ -24,6 +24,12 @@ GRAPHC_API bool graphc_takes_sum_rows(const struct ggml_tensor * x);
 
 /// What `ggml_sum_rows`, or `ggml_mean`, gives for src[0].
 GRAPHC_API void graphc_sum_rows(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
+/// True if `graphc_sum_over_rows` computes the sum, or the mean, of these rows.
+GRAPHC_API bool graphc_takes_sum_over_rows(const struct ggml_tensor * x);
+
+/// The sum, or the mean, of the rows of each matrix of src[0], element by element.
+GRAPHC_API void graphc_sum_over_rows(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// What `ggml_soft_max` gives for src[0].
 GRAPHC_API void graphc_soft_max(struct ggml_tensor * dst, int ith, int nth, void * userdata);

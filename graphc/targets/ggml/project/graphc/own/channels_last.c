@@ -12,7 +12,6 @@ enum {
     MOST_OF_GROUP = WIDTH / 2,    // channels
     MOST_OF_KERNEL = 128,         // elements of a channel's kernel
     MOST_AT_ONCE = 1 << 16,       // elements of the image that the lines of a unit read, if they are several
-    PARTIAL = 32,                 // rows of a partial sum
     EXPANDED = 1 << 16,           // elements of a wide image that are made at once
     LEAST_EXPANDED = 4,           // lines of it that a line of the result's needs not alone
 };
@@ -292,45 +291,5 @@ void graphc_expanded_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * 
             w.top = e.top;
             convolve_line(&w, y, e.lines, (float *) dst->data + (batch * height + y) * width * channels + start);
         }
-    }
-}
-
-bool graphc_takes_mean_over_rows(const struct ggml_tensor * x) { return is_dense(x); }
-
-/// The mean of `count` elements, `step` apart, of as many columns beside one another as a vector has: of partial sums of what follows one
-/// another. And of one column.
-static inline vector mean_of_columns(const float * x, int64_t step, int64_t count) {
-    vector sum = all(0);
-    for (int64_t i = 0; i < count;) {
-        vector part = all(0);
-        for (const int64_t stop = min_of(i + PARTIAL, count); i < stop; ++i) part += *(const unaligned *) (x + i * step);
-        sum += part;
-    }
-    return sum / (float) count;
-}
-
-static inline float mean_of_column(const float * x, int64_t step, int64_t count) {
-    float sum = 0;
-    for (int64_t i = 0; i < count;) {
-        float part = 0;
-        for (const int64_t stop = min_of(i + PARTIAL, count); i < stop; ++i) part += x[i * step];
-        sum += part;
-    }
-    return sum / (float) count;
-}
-
-void graphc_mean_over_rows(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
-    (void) userdata;
-    const struct ggml_tensor * x = dst->src[0];
-    const int64_t columns = x->ne[0], rows = x->ne[1], across = parts_of(columns, WIDTH), units = across * x->ne[2] * x->ne[3];
-    for (int64_t unit = units * ith / nth; unit < units * (ith + 1) / nth; ++unit) {
-        const int64_t batch = unit / across, column = unit % across * WIDTH;
-        const float * from = (const float *) x->data + batch * rows * columns + column;
-        float * to = (float *) dst->data + batch * columns + column;
-        if (column + WIDTH <= columns) {
-            *(unaligned *) to = mean_of_columns(from, columns, rows);
-            continue;
-        }
-        for (int64_t i = 0; i < columns - column; ++i) to[i] = mean_of_column(from + i, columns, rows);
     }
 }

@@ -31,12 +31,6 @@ GRAPHC_API bool graphc_takes_expanded_conv_2d(const struct ggml_tensor * weight,
 /// it is `added`; plus the vector behind that, if it is there. A few lines of the product are made at a time.
 GRAPHC_API void graphc_expanded_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
-/// True if `graphc_mean_over_rows` computes the mean of these rows.
-GRAPHC_API bool graphc_takes_mean_over_rows(const struct ggml_tensor * x);
-
-/// The mean of the rows of each matrix of src[0], element by element.
-GRAPHC_API void graphc_mean_over_rows(struct ggml_tensor * dst, int ith, int nth, void * userdata);
-
 #ifdef __cplusplus
 }
 #endif
