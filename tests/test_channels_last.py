@@ -17,28 +17,35 @@ from graphc.targets.ggml.program.program import Output, Program
 from graphc.targets.ggml.program.rules import RESHAPES
 from graphc.targets.ggml.run.executor import Executor
 
+
 RANDOM = np.random.default_rng(0)
 
 
-def drawn(*shape: int) -> np.ndarray:
-    return RANDOM.standard_normal(shape).astype(F32)
+@pytest.fixture(autouse=True)
+def _draws_of_its_own():
+    """A test draws the same sizes in whatever order tests run."""
+    RANDOM.bit_generator.state = np.random.default_rng(0).bit_generator.state
 
 
 class Some:
-    """A program of a few calls, its weights and its inputs."""
+    """A program of a few calls, its weights and its inputs: the same ones in whatever order tests run."""
 
     def __init__(self) -> None:
+        self.random = np.random.default_rng(0)
         self.program = Program("some")
         self.b = Builder(self.program)
         self.weights: list[np.ndarray] = []
         self.inputs: dict[str, np.ndarray] = {}
 
+    def drawn(self, shape: tuple[int, ...]) -> np.ndarray:
+        return self.random.standard_normal(shape).astype(F32)
+
     def weight(self, *shape: int):
-        self.weights.append(drawn(*shape) / np.float32(3))
+        self.weights.append(self.drawn(shape) / np.float32(3))
         return self.program.add_weight(f"w{len(self.weights)}", F32, shape)
 
     def input(self, name: str, *shape: int):
-        self.inputs[name] = drawn(*shape)
+        self.inputs[name] = self.drawn(shape)
         return self.program.add_input(name, F32, shape, "F32")
 
     def conv(self, x, channels: int, size: int = 1, activation: str = "", bias: bool = True):
