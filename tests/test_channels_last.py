@@ -17,7 +17,6 @@ from graphc.targets.ggml.program.program import Output, Program
 from graphc.targets.ggml.program.rules import RESHAPES
 from graphc.targets.ggml.run.executor import Executor
 
-
 RANDOM = np.random.default_rng(0)
 
 
