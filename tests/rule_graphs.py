@@ -74,6 +74,10 @@ FIRES = {
         %w: float32[3, 4] = constant
         %y = MatMul(%x, %w)
         return y=%y""",
+    "binary_of_expanded": """graph g(%x: float32[5, 2, 3], %z: float32[2, 1])
+        %e = Expand[shape=(5, 2, 3)](%z)
+        %y = Div(%x, %e)
+        return y=%y""",
     "matmul_of_expanded": """graph g(%x: float32[2, 3], %w: float32[5, 3, 4])
         %e = Expand[shape=(5, 2, 3)](%x)
         %y = MatMul(%e, %w)
@@ -643,6 +647,10 @@ REFUSES = {
     "matmul_of_weight": """graph g(%x: float32[5, 2, 3], %w: float32[3, 4])
         %y = MatMul(%x, %w)
         return y=%y""",
+    "binary_of_expanded": """graph g(%x: float32[2, 3], %z: float32[2, 1])
+        %e = Expand[shape=(5, 2, 3)](%z)
+        %y = Sub(%e, %x)
+        return y=%y""",
     "matmul_of_expanded": """graph g(%x: float32[2, 3], %w: float32[3, 4])
         %e = Expand[shape=(5, 2, 3)](%x)
         %y = MatMul(%e, %w)
@@ -738,6 +746,16 @@ ATTENTIONS = {
         %t = Reshape[shape=(6, 5, 7)](%s)
         %y = MatMul(%t, %v)
         return y=%y""",
+    "a scale for each head, and a mask for each window": f"""graph g({FOUR}, %h: float32[3, 1, 1], %m: float32[1, 3, 5, 7], %n: float32[1, 2, 1, 5, 7])
+        %p = MatMul[transpose_b=True](%q, %k)
+        %c = Mul(%p, %h)
+        %a = Add(%c, %m)
+        %r = Reshape[shape=(1, 2, 3, 5, 7)](%a)
+        %b = Add(%r, %n)
+        %t = Reshape[shape=(2, 3, 5, 7)](%b)
+        %s = Softmax[axis=3](%t)
+        %y = MatMul(%s, %v)
+        return y=%y""",
     "one head of k and v for all": """graph g(%q: float32[2, 3, 5, 4], %k: float32[2, 1, 7, 4], %v: float32[2, 1, 7, 6])
         %p = MatMul[transpose_b=True](%q, %k)
         %s = Softmax[axis=3](%p)
@@ -771,6 +789,15 @@ NO_ATTENTIONS = {
         %p = MatMul[transpose_b=True](%q, %k)
         %a = Where(%c, %p, %low)
         %s = Softmax[axis=3](%a)
+        %y = MatMul(%s, %v)
+        return y=%y""",
+    "windows that are taken apart behind a mask": f"""graph g({FOUR}, %m: float32[1, 3, 5, 7], %n: float32[2, 1, 1, 5, 7])
+        %p = MatMul[transpose_b=True](%q, %k)
+        %a = Add(%p, %m)
+        %r = Reshape[shape=(2, 1, 3, 5, 7)](%a)
+        %b = Add(%r, %n)
+        %t = Reshape[shape=(2, 3, 5, 7)](%b)
+        %s = Softmax[axis=3](%t)
         %y = MatMul(%s, %v)
         return y=%y""",
     "heads of k and v that differ": """graph g(%q: float32[2, 3, 5, 4], %k: float32[2, 1, 7, 4], %v: float32[2, 3, 7, 6])

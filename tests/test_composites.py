@@ -40,7 +40,7 @@ OWN = {
     "graphc_expanded_conv_2d": ["expanded_conv_2d"],
     **{f"graphc_{name}": ["activate"] for name in ("relu", "sigmoid", "hard_swish", "gelu", "silu", "gate")},
     "graphc_add": ["broadcast"],
-    "graphc_mul": ["broadcast"],
+    **{f"graphc_{name}": ["broadcast"] for name in ("sub", "mul", "div")},
     "graphc_sum_rows": ["sum_rows"],
     "graphc_mean": ["sum_rows"],
     "graphc_soft_max": ["soft_max"],
@@ -83,7 +83,7 @@ BY_ITSELF = {
 }
 """The calls of ggml's that are composites by themselves."""
 
-BROADCAST = {"ggml_add": "graphc_add", "ggml_mul": "graphc_mul"}
+BROADCAST = {f"ggml_{name}": f"graphc_{name}" for name in ("add", "sub", "mul", "div")}
 """Those that are one where nothing before does them on its way out."""
 
 ACTIVATIONS = {

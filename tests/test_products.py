@@ -167,7 +167,10 @@ def test_a_batch_has_the_numbers_of_its_parts(rows, other):
         np.testing.assert_array_equal(sums(x[i : i + 1], part)[0], found[i])
 
 
-@pytest.mark.parametrize("name", ["Add", "Mul"])
+OF_TWO = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide}
+
+
+@pytest.mark.parametrize("name", OF_TWO)
 @pytest.mark.parametrize(
     ("shape", "other"),
     [
@@ -180,10 +183,24 @@ def test_what_serves_whole_rows(name, shape, other):
     for threads in (1, 2, 5):
         found, functions = computed(Binary(name), [x, y], threads, True)
         assert functions == [f"graphc_{name.lower()}"]
-        np.testing.assert_array_equal(found, x + y if name == "Add" else x * y)
+        np.testing.assert_array_equal(found, OF_TWO[name](x, y))
 
 
-@pytest.mark.parametrize("name", ["Add", "Mul"])
+@pytest.mark.parametrize("name", OF_TWO)
+@pytest.mark.parametrize("other", [(2, 5, 3, 1), (1, 5, 1, 1), (3, 10), (2, 5, 3, 10)])
+def test_rows_that_lie_apart(name, other):
+    """The first operand's rows are in another order than those of the result."""
+    x, y = (RANDOM.standard_normal(each).astype(np.float32) for each in ((2, 3, 5, 10), other))
+    graph = Graph()
+    a, b = graph.input("a", TensorType(F32, x.shape)), graph.input("b", TensorType(F32, y.shape))
+    turned = graph.add(Transpose((0, 2, 1, 3)), [a]).output
+    graph.output(graph.add(Binary(name), [turned, b]).output, "y")
+    for threads in (1, 2, 5):
+        (found,) = Executor(lower(graph), [], threads=threads).run({"a": x, "b": y}, {})
+        np.testing.assert_array_equal(found, OF_TWO[name](x.transpose(0, 2, 1, 3), y))
+
+
+@pytest.mark.parametrize("name", OF_TWO)
 def test_elements_in_another_order(name):
     """One operand's rows lie across the other's."""
     x, y = (RANDOM.standard_normal(each).astype(np.float32) for each in ((2, 3, 33, 20), (2, 33, 20, 3)))
@@ -195,7 +212,7 @@ def test_elements_in_another_order(name):
         executor = Executor(lower(graph), [], threads=2)
         (found,) = executor.run({"a": x, "b": y}, {})
         turned_y = y.transpose(0, 3, 1, 2)
-        np.testing.assert_array_equal(found, x + turned_y if name == "Add" else x * turned_y)
+        np.testing.assert_array_equal(found, OF_TWO[name](*((turned_y, x) if swapped else (x, turned_y))))
 
 
 @pytest.mark.parametrize("kind", ["sum", "mean"])
@@ -561,6 +578,15 @@ def test_copies_that_have_another_axis_first(shape, order):
     moved = graph.add(Transpose(order), [graph.input("x", TensorType(x.dtype, shape))]).output
     graph.output(graph.add(Reshape((x.size,)), [moved]).output, "y")
     assert ("permuted_copy", 1) in close_to(x.transpose(order).reshape(-1), lower(graph), {"x": x})
+
+
+@pytest.mark.parametrize("order", [(1, 0, 2, 3), (2, 0, 1, 3), (0, 2, 1, 3)])
+@pytest.mark.parametrize("depth", [8, 17, 64])
+def test_copies_of_rows_in_another_order(order, depth):
+    graph, x = Graph(), RANDOM.standard_normal((5, 9, 6, depth)).astype(np.float32)
+    moved = graph.add(Transpose(order), [graph.input("x", TensorType(x.dtype, x.shape))]).output
+    graph.output(graph.add(Reshape((x.size,)), [moved]).output, "y")
+    assert ("row_copy", 1) in close_to(x.transpose(order).reshape(-1), lower(graph), {"x": x})
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3)])

@@ -17,18 +17,22 @@ from graphc.ops.reduce import Reduce
 from graphc.ops.softmax import Softmax
 from graphc.rewrite.engine import Refusal, Site, rule
 from graphc.rewrite.rules.masks import everywhere
-from graphc.shapes import Dim
+from graphc.shapes import Dim, product
 
 EXCLUDES = -1e30
 """A score of at most this, or one that this is added to, has no weight beside any other."""
 
+MOST_JOINED = 16 << 20
+"""Bytes of several masks that become one, at most: windows of an image may have a mask each, and heads too."""
+
 
 @dataclass(frozen=True)
 class Scores:
-    """What a softmax is taken of: the matrix product, times a number, and the masks that are added."""
+    """What a softmax is taken of: the matrix product, times a number, and one for each matrix, and the masks that are added."""
 
     product: Node
     scale: float = 1.0
+    factors: tuple[Value, ...] = ()
     masks: tuple[Value, ...] = ()
 
 
@@ -36,7 +40,8 @@ class Scores:
 def attention(emit: Emit, scores: Value, v: Value, s: Node, product: Node) -> Value | Refusal:
     """softmax(q @ k^T * scale + mask) @ v, whether the scale is on the scores, on q, on k, or split among them.
 
-    A mask is added, or chooses numbers that have no weight, and may broadcast. The heads may be merged with the batch.
+    A mask is added, or chooses numbers that have no weight, and may broadcast. The heads may be merged with the batch. Each
+    may have a scale of its own.
     """
     found = _attention(emit, scores, v, s, product)
     return found if isinstance(found, Refusal) else found[0]
@@ -156,10 +161,14 @@ def _attention(emit: Emit, scores: Value, v: Value, s: Node, product: Node) -> t
     assert isinstance(found.product.op, MatMul)
     if not found.product.op.transpose_b:
         k = emit(swap(len(k.shape)), k)
+    for factor in found.factors:
+        q = emit(Binary("Mul"), q, factor)
     lead = shape[:-2] if rank == 4 else (1, *shape[:-2])
     operands = [_as_four(emit, value, lead) for value in (q, k, v)]
     if any(value is None for value in operands):
         return Refusal("the batch or the heads of q, k and v differ")
+    if len(found.masks) > 1 and _joined_bytes(found.masks) > MOST_JOINED:
+        return Refusal("the masks together would be a large constant")
     mask = _joined(emit, found.masks, shape)
     if mask is not None:
         operands.append(
@@ -181,7 +190,14 @@ def _scores(emit: Emit, value: Value) -> Scores | None:
         return None if node.op.transpose_a else Scores(node)
     if isinstance(node.op, Reshape) and node.inputs[0].shape[-2:] == value.shape[-2:]:
         inner = _scores(emit, node.inputs[0])
-        return None if inner is None or inner.masks else inner
+        plain = inner is None or not (inner.masks or inner.factors)
+        return inner if plain or _is_same(node.inputs[0].shape, value.shape) else None
+    if node.op.name == "Mul":
+        for scores, factor in (node.inputs, node.inputs[::-1]):
+            each = scores.shape == value.shape and factor.type.size != 1 and factor.shape[-2:] == (1, 1)
+            inner = _scores(emit, scores) if each else None
+            if inner is not None and not inner.masks and _is_same(inner.product.output.shape, value.shape):
+                return replace(inner, factors=(*inner.factors, factor))
     if node.op.name == "Add":
         for summand, mask in (node.inputs, node.inputs[::-1]):
             inner = _scores(emit, summand) if summand.shape == value.shape else None
@@ -207,12 +223,30 @@ def _chosen(emit: Emit, condition: Value, yes: Value, no: Value) -> Scores | Non
     return None
 
 
+def _without_ones(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """Sizes without those of 1 that lead."""
+    return _without_ones(shape[1:]) if shape[:1] == (1,) else shape
+
+
+def _is_same(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> bool:
+    """True if one shape is the other with more sizes of 1 before it."""
+    return _without_ones(a) == _without_ones(b)
+
+
+def _joined_bytes(masks: tuple[Value, ...]) -> int:
+    """Bytes of the constant that masks are together; 0 if they are none."""
+    size = product(broadcast_shapes(*(_without_ones(mask.shape) for mask in masks)))
+    return size * masks[0].dtype.itemsize if isinstance(size, int) and all(mask.static for mask in masks) else 0
+
+
 def _joined(emit: Emit, masks: tuple[Value, ...], shape: tuple[Dim, ...]) -> Value | None:
     """The sum of masks, with a number for each score of a matrix."""
     if not masks:
         return None
-    mask = masks[0]
-    for other in masks[1:]:
+    long = [mask for mask in masks if len(mask.shape) > len(shape)]
+    flat = {mask: emit(Reshape(mask.shape[len(mask.shape) - len(shape) :]), mask) for mask in long}
+    mask, *others = (flat.get(mask, mask) for mask in masks)
+    for other in others:
         mask = emit(Binary("Add"), mask, other)
     full = broadcast_shapes(mask.shape, (1, 1))[:-2] + shape[-2:]
     return mask if mask.shape == full else emit(Expand(full), mask)

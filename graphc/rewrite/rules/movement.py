@@ -12,6 +12,8 @@ from graphc.rewrite.blocks import before_reshape, blocks, cut_axes, inverse
 from graphc.rewrite.engine import Refusal, Site, rule
 from graphc.shapes import Dim, divisible, product
 
+ARITHMETIC = ("Add", "Sub", "Mul", "Div")
+
 
 @rule("r := Reshape(x)", "r := Expand(x)", "r := Cast(x)", "r := Identity(x)")
 def same(emit: Emit, x: Value, r: Node) -> Value | Refusal:
@@ -203,6 +205,15 @@ def matmul_of_expanded(emit: Emit, x: Value, b: Value, e: Node, m: Node) -> Valu
     return emit(m.op, x, b)
 
 
+@rule(*(f"f := {name}({operands})" for name in ARITHMETIC for operands in ("e := Expand(x), y", "y, e := Expand(x)")))
+def binary_of_expanded(emit: Emit, x: Value, y: Value, f: Node, e: Node) -> Value | Refusal:
+    """A function of two tensors broadcasts them by itself."""
+    operands = [x if each is e.output else each for each in f.inputs]
+    if f.op.infer(*(each.type for each in operands))[0] != f.output.type:
+        return Refusal("the other operand is smaller than the result")
+    return emit(f.op, *operands)
+
+
 RULES = {
     "cancel": [
         same,
@@ -213,6 +224,7 @@ RULES = {
         reshape_between_transposes,
         slice_of_slice,
         slice_of_concat,
+        binary_of_expanded,
     ],
     "sink": [reshape_of_slice, binary_of_transposed, binary_between_transposes, norm_of_transposed],
     "absorb": [matmul_of_transposed, matmul_of_weight, matmul_of_expanded],

@@ -22,9 +22,11 @@ CALL_NAMES: Mapping[str, str] = {
     "ggml_add": "sum",
     "graphc_add": "sum",
     "ggml_sub": "difference",
+    "graphc_sub": "difference",
     "ggml_mul": "product",
     "graphc_mul": "product",
     "ggml_div": "quotient",
+    "graphc_div": "quotient",
     "graphc_soft_max": "weights",
     "ggml_soft_max_ext": "weights",
     "ggml_get_rows": "rows",
@@ -54,7 +56,7 @@ CALL_NAMES: Mapping[str, str] = {
 }
 """What the result of a call is called that starts a variable; of other calls, what the function's own name says."""
 
-POINTWISE = frozenset({"ggml_add", "ggml_sub", "ggml_mul", "ggml_div", "graphc_add", "graphc_mul"})
+POINTWISE = frozenset(f"{by}_{name}" for by in ("ggml", "graphc") for name in ("add", "sub", "mul", "div"))
 FIRST = frozenset({"graphc_concat", "ggml_soft_max_ext"})
 """Calls whose result is another state of their first operand."""
 

@@ -1,4 +1,4 @@
-"""Sums and products of two tensors, sums and means of rows and over them, and softmax."""
+"""Sums, differences, products and quotients of two tensors, sums and means of rows and over them, and softmax."""
 
 from __future__ import annotations
 
@@ -13,9 +13,21 @@ def add(call: Expansion, x: Tensor, other: Tensor) -> Tensor:
 
 
 @composite()
+def sub(call: Expansion, x: Tensor, other: Tensor) -> Tensor:
+    """x minus another tensor, which broadcasts to it."""
+    return call("ggml_sub", x, other)
+
+
+@composite()
 def mul(call: Expansion, x: Tensor, other: Tensor) -> Tensor:
     """x times another tensor, which broadcasts to it."""
     return call("ggml_mul", x, other)
+
+
+@composite()
+def div(call: Expansion, x: Tensor, other: Tensor) -> Tensor:
+    """x divided by another tensor, which broadcasts to it."""
+    return call("ggml_div", x, other)
 
 
 @composite("ggml_sum_rows")
@@ -59,6 +71,8 @@ def _square(x: Tensor) -> Args | None:
 
 
 @raises(add, "ggml_add", last=True)
+@raises(sub, "ggml_sub", last=True)
 @raises(mul, "ggml_mul", last=True)
+@raises(div, "ggml_div", last=True)
 def _of_two(x: Tensor, other: Tensor) -> Args | None:
     return (x, other) if x.type == other.type == "F32" else None

@@ -1,4 +1,4 @@
-// Sums and products of two tensors, sums and means of rows and over them, and softmax.
+// Sums, differences, products and quotients of two tensors, sums and means of rows and over them, and softmax.
 
 #include "../composite.h"
 
@@ -7,21 +7,28 @@ static tensor * rows_in_order(builder * b, tensor * x) {
     return x->nb[0] == sizeof(float) || x->ne[0] == 1 ? x : graphc_build_copy(b, x);
 }
 
-static tensor * broadcast(builder * b, tensor * x, tensor * other, bool product) {
+static tensor * broadcast(builder * b, tensor * x, tensor * other, enum graphc_arithmetic what) {
     if (b->own != NULL && x->type == GGML_TYPE_F32 && other->type == GGML_TYPE_F32) {
         x = rows_in_order(b, x), other = rows_in_order(b, other);
-        const struct graphc_arithmetic_settings settings = {product, false};
+        const struct graphc_arithmetic_settings settings = {what, false};
         tensor * sources[] = {x, other};
         if (b->own->takes_broadcast(x, other)) return computed(b, b->own->broadcast, &settings, sizeof settings, x->ne, sources, 2);
     }
-    return (product ? b->ggml->mul : b->ggml->add)(b->context, x, other);
+    switch (what) {
+        case GRAPHC_DIFFERENCE: return b->ggml->sub(b->context, x, other);
+        case GRAPHC_PRODUCT: return b->ggml->mul(b->context, x, other);
+        case GRAPHC_QUOTIENT: return b->ggml->div(b->context, x, other);
+        default: return b->ggml->add(b->context, x, other);
+    }
 }
 
-tensor * graphc_build_add(builder * b, tensor * x, tensor * other) { return broadcast(b, x, other, false); }
-tensor * graphc_build_mul(builder * b, tensor * x, tensor * other) { return broadcast(b, x, other, true); }
+tensor * graphc_build_add(builder * b, tensor * x, tensor * other) { return broadcast(b, x, other, GRAPHC_SUM); }
+tensor * graphc_build_sub(builder * b, tensor * x, tensor * other) { return broadcast(b, x, other, GRAPHC_DIFFERENCE); }
+tensor * graphc_build_mul(builder * b, tensor * x, tensor * other) { return broadcast(b, x, other, GRAPHC_PRODUCT); }
+tensor * graphc_build_div(builder * b, tensor * x, tensor * other) { return broadcast(b, x, other, GRAPHC_QUOTIENT); }
 
 static tensor * of_rows(builder * b, tensor * x, bool mean) {
-    const struct graphc_arithmetic_settings settings = {false, mean};
+    const struct graphc_arithmetic_settings settings = {GRAPHC_SUM, mean};
     const int64_t ne[] = {1, x->ne[1], x->ne[2], x->ne[3]};
     if (b->own != NULL && b->own->takes_sum_rows(x)) return computed(b, b->own->sum_rows, &settings, sizeof settings, ne, &x, 1);
     return (mean ? b->ggml->mean : b->ggml->sum_rows)(b->context, x);

@@ -1,4 +1,5 @@
-// Sums and products, sums of rows and over them, and softmax. Those with what broadcasts ggml computes an element at a time, or by a single thread.
+// Sums and products of two, sums of rows and over them, and softmax. Those with what broadcasts ggml computes an element at a time, or by a
+// single thread.
 
 #include "arithmetic.h"
 
@@ -10,34 +11,49 @@ bool graphc_takes_broadcast(const struct ggml_tensor * x, const struct ggml_tens
     for (int i = 0; i < 4; ++i) {
         if (other->ne[i] != 1 && other->ne[i] != x->ne[i]) return false;
     }
-    return is_dense(x) && is_float_rows(other);
+    return is_float_rows(x) && is_float_rows(other);
 }
 
-/// `count` numbers plus, or times, others, `step` apart: 0 or 1.
-static inline __attribute__((always_inline)) void combine(bool product, const float * x, const float * other, bool step, int64_t count, float * to) {
+/// A function of two numbers; which one is a constant where this is called.
+static inline __attribute__((always_inline)) float of_two(enum graphc_arithmetic what, float a, float b) {
+    return what == GRAPHC_SUM ? a + b : what == GRAPHC_DIFFERENCE ? a - b : what == GRAPHC_PRODUCT ? a * b : a / b;
+}
+
+/// That function of `count` numbers and others, or one other.
+static inline __attribute__((always_inline)) void combine_by(enum graphc_arithmetic what, const float * x, const float * other, bool row,
+                                                             int64_t count, float * to) {
     const float one = *other;
-    if (product && step) for (int64_t i = 0; i < count; ++i) to[i] = x[i] * other[i];
-    else if (product) for (int64_t i = 0; i < count; ++i) to[i] = x[i] * one;
-    else if (step) for (int64_t i = 0; i < count; ++i) to[i] = x[i] + other[i];
-    else for (int64_t i = 0; i < count; ++i) to[i] = x[i] + one;
+    if (row) for (int64_t i = 0; i < count; ++i) to[i] = of_two(what, x[i], other[i]);
+    else for (int64_t i = 0; i < count; ++i) to[i] = of_two(what, x[i], one);
+}
+
+static void combine(enum graphc_arithmetic what, const float * x, const float * other, bool row, int64_t count, float * to) {
+    switch (what) {
+        case GRAPHC_SUM: combine_by(GRAPHC_SUM, x, other, row, count, to); break;
+        case GRAPHC_DIFFERENCE: combine_by(GRAPHC_DIFFERENCE, x, other, row, count, to); break;
+        case GRAPHC_PRODUCT: combine_by(GRAPHC_PRODUCT, x, other, row, count, to); break;
+        case GRAPHC_QUOTIENT: combine_by(GRAPHC_QUOTIENT, x, other, row, count, to); break;
+    }
 }
 
 void graphc_broadcast(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     const struct graphc_arithmetic_settings * s = userdata;
-    const struct ggml_tensor * other = dst->src[1];
-    const bool row = other->ne[0] != 1;
+    const struct ggml_tensor * x = dst->src[0], * other = dst->src[1];
+    const bool row = other->ne[0] != 1, dense = is_dense(x);
     int64_t length = dst->ne[0];  // of what one row, or one number, serves
     int axis = 1;
-    while (!row && axis < 4 && other->ne[axis] == 1) length *= dst->ne[axis++];
-    const float * x = dst->src[0]->data;
+    while (!row && dense && axis < 4 && other->ne[axis] == 1) length *= dst->ne[axis++];
     float * y = dst->data;
     const int64_t count = elements(dst), end = count * (ith + 1) / nth;
     for (int64_t i = count * ith / nth, run; i < end; i += run) {
-        const float * from = other->data;
+        const float * left = x->data, * right = other->data;
         int64_t place = i / length;
-        for (int each = axis; each < 4; place /= dst->ne[each++]) from += place % dst->ne[each] * step(other, each);
+        for (int each = axis; each < 4; place /= dst->ne[each++]) {
+            if (!dense) left += place % dst->ne[each] * step(x, each);
+            right += place % dst->ne[each] * step(other, each);
+        }
         run = min_of(length - i % length, end - i);
-        combine(s->product, x + i, from + (row ? i % length : 0), row, run, y + i);
+        combine(s->what, left + (dense ? i : i % length), right + (row ? i % length : 0), row, run, y + i);
     }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// Sums and products of float32, of which one operand may serve whole rows or planes of the other, sums of rows and over them, and softmax.
+// Sums, differences, products and quotients of float32, of which the second operand may serve whole rows or planes of the first; sums of
+// rows and over them, and softmax.
 
 #include "turns.h"
 
@@ -8,15 +9,18 @@
 extern "C" {
 #endif
 
-/// True if `graphc_broadcast` computes the sum, or product, of these two.
+/// True if `graphc_broadcast` computes the sum of these two, or another function of them.
 GRAPHC_API bool graphc_takes_broadcast(const struct ggml_tensor * x, const struct ggml_tensor * other);
 
-/// The settings of both functions, their userdata: products instead of sums, or means.
+enum graphc_arithmetic { GRAPHC_SUM, GRAPHC_DIFFERENCE, GRAPHC_PRODUCT, GRAPHC_QUOTIENT };
+
+/// The settings of both functions, their userdata: what is made of two, and means instead of sums.
 struct graphc_arithmetic_settings {
-    bool product, mean;
+    enum graphc_arithmetic what;
+    bool mean;
 };
 
-/// What `ggml_add`, or `ggml_mul`, gives for src[0] and src[1].
+/// What `ggml_add`, `ggml_sub`, `ggml_mul` or `ggml_div` gives for src[0] and src[1].
 GRAPHC_API void graphc_broadcast(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// True if `graphc_sum_rows` and `graphc_soft_max` compute sums, or softmax, of these rows.

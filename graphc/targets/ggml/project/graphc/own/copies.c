@@ -96,6 +96,21 @@ void graphc_cast(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     }
 }
 
+bool graphc_takes_row_copy(const struct ggml_tensor * x) {
+    return is_float_rows(x) && !is_dense(x) && x->ne[0] >= SHORTEST_ROW && elements(x) >= FEWEST_ELEMENTS;
+}
+
+void graphc_row_copy(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+    (void) userdata;
+    const struct ggml_tensor * x = dst->src[0];
+    const int64_t count = x->ne[0], rows = elements(x) / count, first = rows * ith / nth, end = rows * (ith + 1) / nth;
+    float * to = (float *) dst->data + first * count;
+    for (int64_t row = first; row < end; ++row, to += count) {
+        const int64_t i1 = row % x->ne[1], i2 = row / x->ne[1] % x->ne[2], i3 = row / x->ne[1] / x->ne[2];
+        copy((const float *) x->data + i1 * step(x, 1) + i2 * step(x, 2) + i3 * step(x, 3), 1, count, to);
+    }
+}
+
 /// The axis along which elements lie one after the other, if it is not the first; else 0.
 static int dense_axis(const struct ggml_tensor * x) {
     for (int axis = 1; axis < GGML_MAX_DIMS; ++axis) {

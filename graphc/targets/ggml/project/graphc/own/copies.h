@@ -41,6 +41,12 @@ GRAPHC_API bool graphc_takes_cast(const struct ggml_tensor * x, enum ggml_type t
 /// What `ggml_cast` gives for src[0], and the type of dst.
 GRAPHC_API void graphc_cast(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
+/// True if `graphc_row_copy` copies a tensor whose rows are not one after the other.
+GRAPHC_API bool graphc_takes_row_copy(const struct ggml_tensor * x);
+
+/// What `ggml_cont` gives for src[0].
+GRAPHC_API void graphc_row_copy(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
 /// True if `graphc_permuted_copy` copies a tensor of which the first axis is not the one along which elements lie one after the other.
 GRAPHC_API bool graphc_takes_permuted_copy(const struct ggml_tensor * x);
 
