@@ -25,6 +25,7 @@ from graphc.ops.pool import AveragePool, MaxPool
 from graphc.ops.quantized import SMALL, Dequantize, Quantize, QuantizedSum, Requantize
 from graphc.ops.random import KINDS as RANDOM_KINDS
 from graphc.ops.random import Random
+from graphc.ops.recurrent import LSTM, UNITS
 from graphc.ops.reduce import KINDS, Reduce
 from graphc.ops.resize import Resize
 from graphc.ops.scatter import REDUCTIONS, ScatterElements, ScatterND
@@ -415,6 +416,14 @@ def non_zero(d: Draw) -> Sample:
     return NonZero(count), [(x, shape)]
 
 
+def lstm(d: Draw) -> Sample:
+    steps, batch, hidden = d.size(1, 5), d.size(1, 5), d.number(1, 70)
+    shapes = [(steps, batch, 4 * hidden), (-(-hidden // UNITS), hidden, 4, UNITS), *[(batch, hidden)] * 2]
+    arrays = [d.random.standard_normal(d.sizes(shape)).astype(F32) for shape in shapes]
+    arrays[1] /= np.sqrt(F32.type(hidden))
+    return LSTM(bool(d.number(0, 1))), list(zip(arrays, shapes, strict=True))
+
+
 def best_boxes(d: Draw) -> Sample:
     batch, classes, count = d.size(1, 2), d.size(1, 2), d.size(1, 9)
     corners = np.sort(np.round(d.random.random(d.sizes((batch, count, 2, 2))), 1), 2).astype(F32)
@@ -554,6 +563,7 @@ DRAWS: dict[str, Callable[[Draw], Sample]] = {
     "ArgSortRows": arg_sort_rows,
     "NonZero": non_zero,
     "BestBoxes": best_boxes,
+    "LSTM": lstm,
     "ScatterElements": scatter_elements,
     "ScatterND": scatter_nd,
 }

@@ -1,5 +1,6 @@
 """For each rule a graph on which it fires, and for those that may refuse one on which it does."""
 
+MASKS = "%m: float32[1, 3, 5, 7], %n: float32[1, 2, 1, 5, 7]"
 FOUR = "%q: float32[2, 3, 5, 4], %k: float32[2, 3, 7, 4], %v: float32[2, 3, 7, 6]"
 """Queries, keys and values with batch and heads apart."""
 
@@ -746,7 +747,7 @@ ATTENTIONS = {
         %t = Reshape[shape=(6, 5, 7)](%s)
         %y = MatMul(%t, %v)
         return y=%y""",
-    "a scale for each head, and a mask for each window": f"""graph g({FOUR}, %h: float32[3, 1, 1], %m: float32[1, 3, 5, 7], %n: float32[1, 2, 1, 5, 7])
+    "a scale for each head, and a mask for each window": f"""graph g({FOUR}, %h: float32[3, 1, 1], {MASKS})
         %p = MatMul[transpose_b=True](%q, %k)
         %c = Mul(%p, %h)
         %a = Add(%c, %m)

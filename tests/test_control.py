@@ -239,8 +239,9 @@ def test_damaged_programs_are_refused(old, new):
 
 @pytest.mark.parametrize("operator", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-def test_recurrent_layers_of_any_length(operator, direction):
-    """Sequences of different lengths in one batch, given first states; one program for every number of steps."""
+@pytest.mark.parametrize("whole", [False, True])
+def test_recurrent_layers_of_any_length(operator, direction, whole):
+    """Sequences of different lengths in one batch, or whole ones, given first states; one program for every number of steps."""
     directions, gates = (2 if direction == "bidirectional" else 1), {"LSTM": 4, "GRU": 3, "RNN": 1}[operator]
     random = np.random.default_rng(3)
 
@@ -253,6 +254,8 @@ def test_recurrent_layers_of_any_length(operator, direction):
         "B": floats(directions, gates * 8),
     }
     types = {"x": [None, None, 3], "lengths": [None], "first": [directions, None, 4]}
+    if whole:
+        del types["lengths"]
     infos = [
         onnx.helper.make_tensor_value_info(
             name,
@@ -262,7 +265,11 @@ def test_recurrent_layers_of_any_length(operator, direction):
         for name, shape in types.items()
     ]
     node = onnx.helper.make_node(
-        operator, ["x", *weights, "lengths", "first"], ["y", "last"], hidden_size=4, direction=direction
+        operator,
+        ["x", *weights, "" if whole else "lengths", "first"],
+        ["y", "last"],
+        hidden_size=4,
+        direction=direction,
     )
     outputs = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in ("y", "last")]
     initializers = [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()]
@@ -273,5 +280,7 @@ def test_recurrent_layers_of_any_length(operator, direction):
     for steps, lengths in ((5, [5, 2, 3]), (1, [1]), (70, [70, 1])):
         feed = {"x": floats(steps, len(lengths), 3), "lengths": np.array(lengths, np.int32)}
         feed["first"] = floats(directions, len(lengths), 4)
+        if whole:
+            del feed["lengths"]
         for found, right in zip(compiled.run(feed).values(), session.run(None, feed), strict=True):
             np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Recurrent layers: a loop over the steps, written out where they are known and few.
+"""Recurrent layers: a loop over the steps, written out where they are known and few; those of an LSTM as usual are one operator.
 
 The input's part of every gate is one matrix product for all steps; a step adds the state's part. Steps after the end of a
 shorter sequence of the batch leave its state as it is, and their output is 0.
@@ -21,13 +21,14 @@ from graphc.frontend.onnx.importers.sizes import to_shape
 from graphc.frontend.onnx.node import OnnxNode, fixed_size, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
 from graphc.ir import TensorType, Value
-from graphc.ir.types import BOOL, I64
+from graphc.ir.types import BOOL, F32, I64
 from graphc.ops.activations import Clip, all_activations
 from graphc.ops.base import Op
 from graphc.ops.indexing import Gather
 from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Expand, Transpose
 from graphc.ops.pointwise import Binary, Cast, Unary, Where
+from graphc.ops.recurrent import LSTM, packed
 from graphc.ops.sequences import Range
 from graphc.shapes import is_static
 
@@ -190,7 +191,8 @@ def layers(node: OnnxNode, emit: SizeEmit, cell: Cell, kind: type[Layer]) -> tup
     last: list[list[Value]] = []
     for direction, reverse in enumerate(backward):
         layer = kind(node, emit, cell, direction, functions[direction])
-        run = _unrolled if isinstance(x.shape[0], int) and x.shape[0] <= UNROLLED else _repeated
+        few = isinstance(x.shape[0], int) and x.shape[0] <= UNROLLED
+        run = _together if _is_usual(layer, x) else _unrolled if few else _repeated
         rows, states = run(layer, x, _initial(layer, x, direction, batch_first), reverse)
         outputs.append(rows)
         last.append(states)
@@ -231,6 +233,26 @@ def _initial(layer: Layer, x: Value, direction: int, batch_first: bool) -> list[
         else:
             states.append(take(layer.emit, given, 1 if batch_first else 0, direction))
     return states
+
+
+def _is_usual(layer: Layer, x: Value) -> bool:
+    """True for an LSTM with the functions of most, whole sequences and no more than that, in float32."""
+    functions = [Unary(name) for name in CELLS["LSTM"].functions]
+    more = layer.clip or layer.node.int("input_forget", 0) or layer.node.optional(4) or layer.peepholes
+    usual = type(layer) is Layer and layer.cell is CELLS["LSTM"] and layer.functions == functions
+    return usual and not more and x.dtype == F32
+
+
+def _together(layer: Layer, x: Value, states: list[Value], reverse: bool) -> tuple[Value, list[Value]]:
+    """The output of every step, in the order of the input, and the states after the last one: by one operator."""
+    emit, steps = layer.emit, x.shape[0]
+    gates = layer.product("weight", x, 0, 4)
+    if layer.bias is not None:
+        gates = layer.add(gates, layer.add(layer.part(layer.bias, 0, 4), layer.part(layer.bias, 4, 4)))
+    both = emit(LSTM(reverse), gates, packed(emit, layer.recurrence), *states)
+    found = [take(emit, both, 0, index) for index in range(2)]
+    last = [cut(emit, each, 0, 0 if reverse else steps - 1, 1) for each in found]
+    return found[0], [to_shape(emit, each, each.shape[1:]) for each in last]
 
 
 def _unrolled(layer: Layer, x: Value, states: list[Value], reverse: bool) -> tuple[Value, list[Value]]:
