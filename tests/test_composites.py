@@ -25,6 +25,9 @@ from graphc.targets.ggml.run.device.tensors import VIEW_OPS, address
 from graphc.targets.ggml.run.executor import Executor
 from graphc.targets.ggml.run.graph import most_tensors
 
+ONE_CALL = ("tanh", "elu", "exp", "sin", "cos")
+"""Activations that ggml calls as we do."""
+
 OWN = {
     "graphc_attention": ["attention"],
     "graphc_linear": ["mul_mat"],
@@ -38,7 +41,7 @@ OWN = {
     "graphc_conv_2d_dw": ["conv_2d_dw"],
     "graphc_conv_2d_last": ["conv_2d_last"],
     "graphc_expanded_conv_2d": ["expanded_conv_2d"],
-    **{f"graphc_{name}": ["activate"] for name in ("relu", "sigmoid", "hard_swish", "gelu", "silu", "gate")},
+    **{f"graphc_{name}": ["activate"] for name in ("relu", "sigmoid", "hard_swish", "gelu", "silu", "gate", *ONE_CALL)},
     "graphc_add": ["broadcast"],
     **{f"graphc_{name}": ["broadcast"] for name in ("sub", "mul", "div")},
     "graphc_sum_rows": ["sum_rows"],
@@ -68,6 +71,7 @@ BY_ITSELF = {
     "ggml_relu": "graphc_relu",
     "ggml_sigmoid": "graphc_sigmoid",
     "ggml_hardswish": "graphc_hard_swish",
+    **{f"ggml_{name}": f"graphc_{name}" for name in ONE_CALL},
     "ggml_sum_rows": "graphc_sum_rows",
     "ggml_sqr": "graphc_mul",
     "ggml_mean": "graphc_mean",
@@ -90,6 +94,7 @@ ACTIVATIONS = {
     "relu": ("ggml_relu", ()),
     "sigmoid": ("ggml_sigmoid", ()),
     "hard_swish": ("ggml_hardswish", ()),
+    **{name: (f"ggml_{name}", ()) for name in ONE_CALL},
     "gelu": ("ggml_gelu_erf", ()),
     "silu": ("ggml_silu", ()),
     "gate": ("graphc_gate", (None, 0.5, 0.1)),

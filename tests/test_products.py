@@ -14,7 +14,7 @@ from graphc.ggml_types import GUIDED, QUANTIZED, TYPES, narrowed, widened
 from graphc.ir.graph import Graph
 from graphc.ir.interp import evaluate
 from graphc.ir.types import BF16, F16, F32, TensorType
-from graphc.ops.activations import Gelu, Swish
+from graphc.ops.activations import Elu, Gelu, Swish
 from graphc.ops.attention import Attention
 from graphc.ops.base import Op
 from graphc.ops.conv import Conv
@@ -447,6 +447,34 @@ def test_gelu():
     error = np.abs(result[:-3] - exact[:-3]) / np.maximum(np.abs(x[:-3]), 1)
     assert error.max() < 2.2e-7  # of the factor: 1 + erf(x) cancels for negative numbers; PyTorch has 3.6e-7
     np.testing.assert_array_equal(result[-3:], [np.inf, np.nan, np.nan])
+
+
+FAR = [0, np.inf, -np.inf, np.nan, 1e-30, -1e-30, 8192, 8193, 1e6, -1e9, 3e38, 88.6, 88.73, 89, -87.3, -104, -200]
+"""Numbers that no wave, and no exponential, is computed of as of others."""
+
+
+@pytest.mark.parametrize(
+    ("op", "exact", "units"),
+    [
+        (Unary("Sin"), np.sin, 2), (Unary("Cos"), np.cos, 2), (Unary("Exp"), np.exp, 1.5), (Unary("Tanh"), np.tanh, 3.5),
+        (Elu(1.0), lambda x: np.where(x < 0, np.expm1(x), x), 1.5),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_functions_of_each_element(op, exact, units):
+    """To so many units in the last place, near 0 and far from it, and for what is not a number or not finite."""
+    parts = [RANDOM.standard_normal(50_001) * scale for scale in (1e-3, 1, 30, 4000)]
+    x = np.concatenate([*parts, FAR, np.zeros(600), FAR]).astype(np.float32)
+    with np.errstate(all="ignore"):
+        right = exact(x.astype(np.float64))
+        rounded = right.astype(np.float32)
+        for threads in (1, 3):
+            found, functions = computed(op, [x], threads, True)
+            assert functions == [f"graphc_{op.name.lower()}"]
+            finite = np.isfinite(rounded)
+            np.testing.assert_array_equal(found[~finite], rounded[~finite])
+            error = np.abs(found[finite] - right[finite]) / np.spacing(np.maximum(np.abs(rounded[finite]), 1e-37))
+            assert error.max() < units
 
 
 @pytest.mark.parametrize("op", [Gelu("none"), Gelu("tanh"), Unary("Silu")], ids=str)

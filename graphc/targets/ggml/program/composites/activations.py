@@ -38,6 +38,36 @@ def hard_swish(call: Expansion, x: Tensor) -> Tensor:
     return call("ggml_hardswish", x)
 
 
+@composite("ggml_tanh")
+def tanh(call: Expansion, x: Tensor) -> Tensor:
+    """The hyperbolic tangent."""
+    return call("ggml_tanh", x)
+
+
+@composite("ggml_elu")
+def elu(call: Expansion, x: Tensor) -> Tensor:
+    """x, or `exp(x) - 1` where it is negative."""
+    return call("ggml_elu", x)
+
+
+@composite("ggml_exp")
+def exp(call: Expansion, x: Tensor) -> Tensor:
+    """The exponential."""
+    return call("ggml_exp", x)
+
+
+@composite("ggml_sin")
+def sin(call: Expansion, x: Tensor) -> Tensor:
+    """The sine."""
+    return call("ggml_sin", x)
+
+
+@composite("ggml_cos")
+def cos(call: Expansion, x: Tensor) -> Tensor:
+    """The cosine."""
+    return call("ggml_cos", x)
+
+
 @composite("ggml_gelu_erf", behind=GATED)
 def gelu(call: Expansion, x: Tensor, other: Tensor | None) -> Tensor:
     """GELU by the error function, times another tensor."""
@@ -66,7 +96,7 @@ def times(call: Expansion, x: Tensor, other: Tensor | None) -> Tensor:
     return x if other is None else call("ggml_mul", x, other)
 
 
-ACTIVATIONS = frozenset({relu, sigmoid, hard_swish, gelu, silu, gate})
+ACTIVATIONS = frozenset({relu, sigmoid, hard_swish, tanh, elu, exp, sin, cos, gelu, silu, gate})
 """The composites that are an activation, if nothing is multiplied with it."""
 
 KERNELS: Mapping[str, Callable[[Any], Activation]] = {

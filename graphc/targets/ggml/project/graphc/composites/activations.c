@@ -40,6 +40,11 @@ static tensor * with_activation(builder * b, struct graphc_activation how, tenso
         case GRAPHC_RELU: return ggml->relu(b->context, x);
         case GRAPHC_SIGMOID: return ggml->sigmoid(b->context, x);
         case GRAPHC_HARD_SWISH: return ggml->hardswish(b->context, x);
+        case GRAPHC_TANH: return ggml->tanh(b->context, x);
+        case GRAPHC_ELU: return ggml->elu(b->context, x);
+        case GRAPHC_EXP: return ggml->exp(b->context, x);
+        case GRAPHC_SIN: return ggml->sin(b->context, x);
+        case GRAPHC_COS: return ggml->cos(b->context, x);
         case GRAPHC_GELU: return gated_by_ggml(b, ggml->geglu_erf_split, ggml->gelu_erf, x, other);
         case GRAPHC_SWISH:
             if (how.a == 1) return gated_by_ggml(b, ggml->swiglu_split, ggml->silu, x, other);
@@ -59,6 +64,11 @@ static tensor * by_function(builder * b, enum graphc_activation_function functio
 tensor * graphc_build_relu(builder * b, tensor * x) { return by_function(b, GRAPHC_RELU, x, NULL, 0, 0); }
 tensor * graphc_build_sigmoid(builder * b, tensor * x) { return by_function(b, GRAPHC_SIGMOID, x, NULL, 0, 0); }
 tensor * graphc_build_hard_swish(builder * b, tensor * x) { return by_function(b, GRAPHC_HARD_SWISH, x, NULL, 0, 0); }
+tensor * graphc_build_tanh(builder * b, tensor * x) { return by_function(b, GRAPHC_TANH, x, NULL, 0, 0); }
+tensor * graphc_build_elu(builder * b, tensor * x) { return by_function(b, GRAPHC_ELU, x, NULL, 0, 0); }
+tensor * graphc_build_exp(builder * b, tensor * x) { return by_function(b, GRAPHC_EXP, x, NULL, 0, 0); }
+tensor * graphc_build_sin(builder * b, tensor * x) { return by_function(b, GRAPHC_SIN, x, NULL, 0, 0); }
+tensor * graphc_build_cos(builder * b, tensor * x) { return by_function(b, GRAPHC_COS, x, NULL, 0, 0); }
 tensor * graphc_build_gelu(builder * b, tensor * x, tensor * other) { return by_function(b, GRAPHC_GELU, x, other, 0, 0); }
 tensor * graphc_build_silu(builder * b, tensor * x, tensor * other) { return by_function(b, GRAPHC_SWISH, x, other, 1, 0); }
 tensor * graphc_build_gate(builder * b, tensor * x, tensor * other, float linear, float cubic) {

@@ -23,6 +23,58 @@ static inline vector error_function(vector x) {
     return near * polynomial(square, above, 5) / polynomial(square, below, 7);
 }
 
+/// A number as an exponent of 2 and what is left: exp(x) is (1 + above) * 2^power. It must be less than 2^21 in size.
+struct exponent {
+    vector above;
+    integers power;
+};
+
+static inline struct exponent exponent_of(vector x) {
+    static const float coefficients[] = {1.9875691e-4f, 1.3981999e-3f, 8.3334519e-3f, 4.1665796e-2f, 1.6666666e-1f, 0.5f};
+    const vector shifter = all(12582912.0f), shifted = x * 1.44269504f + shifter, n = shifted - shifter;  // 1.5 * 2^23: sums are whole
+    const vector r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    return (struct exponent){polynomial(r, coefficients, 6) * r * r + r, (integers) shifted - (integers) shifter};
+}
+
+/// 2^power, of a normal number.
+static inline vector two_to_the(integers power) { return (vector) ((power + 127) << 23); }
+
+/// exp(x), to a unit in the last place: by two powers, of which neither is too large where x is.
+static inline vector exponential_of_any(vector x) {
+    const struct exponent e = exponent_of(between(x, -104, 89));
+    const integers half = e.power >> 1;
+    return (e.above + 1.0f) * two_to_the(half) * two_to_the(e.power - half);
+}
+
+/// exp(x) - 1 for x <= 0, to a unit in the last place, also where x is small.
+static inline vector exponential_minus_one(vector x) {
+    const struct exponent e = exponent_of(larger(all(-87), x));
+    const vector power = two_to_the(e.power);
+    return e.above * power + (power - 1.0f);
+}
+
+/// tanh(x), to three units in the last place: by a polynomial near 0, where 1 minus something would cancel. Source of the coefficients: the
+/// Cephes library.
+static inline vector hyperbolic_tangent(vector x) {
+    static const float coefficients[] = {-5.70498872745e-3f, 2.06390887954e-2f, -5.37397155531e-2f, 1.33314422036e-1f, -3.33332819422e-1f};
+    const vector square = x * x, far = 1.0f - 2.0f / (1.0f + power_of_e(between(2.0f * x, -87, 88)));
+    return choose(square < 0.390625f, polynomial(square, coefficients, 5) * square * x + x, far);
+}
+
+/// Numbers up to which `wave` is exact: a quarter turn times what they have of it is a sum of exact products.
+#define MOST_TURNED 8192.0f
+
+/// sin(x), or cos(x), to two units in the last place, for numbers up to MOST_TURNED. Source of the coefficients: the Cephes library.
+static inline __attribute__((always_inline)) vector wave(vector x, bool cosine) {
+    static const float sine[] = {-1.9515295891e-4f, 8.3321608736e-3f, -1.6666654611e-1f};
+    static const float other[] = {2.443315711809948e-5f, -1.388731625493765e-3f, 4.166664568298827e-2f};
+    const vector shifter = all(12582912.0f), shifted = x * 0.636619772f + shifter, n = shifted - shifter;
+    const integers quarters = (integers) shifted + (int) cosine;
+    const vector r = ((x - n * 1.5703125f) - n * 4.837512969970703125e-4f) - n * 7.54978995489188216e-8f, square = r * r;
+    const vector s = polynomial(square, sine, 3) * square * r + r, c = polynomial(square, other, 3) * square * square + (1.0f - 0.5f * square);
+    return (vector) ((integers) choose((quarters & 1) != 0, c, s) ^ (quarters & 2) << 30);
+}
+
 /// Two numbers between which results are kept, if the activation does no more than that.
 struct bounds {
     bool kept;
@@ -45,6 +97,11 @@ static inline __attribute__((always_inline)) vector activated(int function, vect
         case GRAPHC_HARD_SWISH: return x * between((x + 3.0f) / 6.0f, 0, 1);
         case GRAPHC_CLIP: return between(x, a, b);
         case GRAPHC_LEAKY_RELU: return choose(x < all(0), x * a, x);
+        case GRAPHC_TANH: return hyperbolic_tangent(x);
+        case GRAPHC_ELU: return choose(x < all(0), exponential_minus_one(x), x);
+        case GRAPHC_EXP: return exponential_of_any(x);
+        case GRAPHC_SIN: return wave(x, false);
+        case GRAPHC_COS: return wave(x, true);
         default: return x;
     }
 }
@@ -64,6 +121,21 @@ static inline __attribute__((always_inline)) void activate_by(int function, cons
     for (int64_t k = i; k < count; ++k) to[k] = last[k - i] * (other == NULL ? 1 : other[k]);
 }
 
+/// sin(x), or cos(x), of any numbers, times those of `other` if there are: by vectors where none is too far from 0.
+static inline __attribute__((always_inline)) void activate_waves(int function, const struct graphc_activation * s, const float * from,
+                                                                 const float * other, int64_t count, float * to) {
+    enum { AT_ONCE = 512 };
+    for (int64_t first = 0; first < count; first += AT_ONCE) {
+        const int64_t some = min_of(count - first, AT_ONCE);
+        int far = 0;
+        for (int64_t i = first; i < first + some; ++i) far |= fabsf(from[i]) > MOST_TURNED;
+        if (!far) activate_by(function, s, from + first, other == NULL ? NULL : other + first, some, to + first);
+        for (int64_t i = first; far && i < first + some; ++i) {
+            to[i] = (function == GRAPHC_SIN ? sinf(from[i]) : cosf(from[i])) * (other == NULL ? 1 : other[i]);
+        }
+    }
+}
+
 /// The same; `from` may be `to`.
 static __attribute__((noinline, unused)) void activate(const struct graphc_activation * s, const float * from, const float * other, int64_t count,
                                                        float * to) {
@@ -76,6 +148,11 @@ static __attribute__((noinline, unused)) void activate(const struct graphc_activ
         case GRAPHC_HARD_SWISH: activate_by(GRAPHC_HARD_SWISH, s, from, other, count, to); break;
         case GRAPHC_CLIP: activate_by(GRAPHC_CLIP, s, from, other, count, to); break;
         case GRAPHC_LEAKY_RELU: activate_by(GRAPHC_LEAKY_RELU, s, from, other, count, to); break;
+        case GRAPHC_TANH: activate_by(GRAPHC_TANH, s, from, other, count, to); break;
+        case GRAPHC_ELU: activate_by(GRAPHC_ELU, s, from, other, count, to); break;
+        case GRAPHC_EXP: activate_by(GRAPHC_EXP, s, from, other, count, to); break;
+        case GRAPHC_SIN: activate_waves(GRAPHC_SIN, s, from, other, count, to); break;
+        case GRAPHC_COS: activate_waves(GRAPHC_COS, s, from, other, count, to); break;
         default: break;
     }
 }

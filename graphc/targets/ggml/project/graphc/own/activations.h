@@ -19,6 +19,11 @@ enum graphc_activation_function {
     GRAPHC_HARD_SWISH,  // x min(max((x + 3) / 6, 0), 1)
     GRAPHC_CLIP,        // min(max(x, a), b)
     GRAPHC_LEAKY_RELU,  // a x where x is negative
+    GRAPHC_TANH,
+    GRAPHC_ELU,         // exp(x) - 1 where x is negative
+    GRAPHC_EXP,
+    GRAPHC_SIN,
+    GRAPHC_COS,
 };
 
 /// A function, and the numbers that it takes.
