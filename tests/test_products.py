@@ -630,12 +630,15 @@ def test_zeros_around(before, after, order):
     assert ("pad", 1) in close_to(exact, lower(graph), {"x": x})
 
 
-def test_rows_that_are_short_are_joined_by_ggml():
+@pytest.mark.parametrize(("order", "by"), [((0, 1, 2), ("concat", 2)), ((1, 0, 2), ("CONCAT", 0))])
+def test_rows_that_are_short_are_joined_by_ggml_if_they_lie_apart(order, by):
     graph = Graph()
-    values = [graph.input(name, TensorType(np.dtype(np.float32), (3, 4))) for name in "ab"]
-    graph.output(graph.add(Concat(0), values).output, "y")
-    arrays = {name: RANDOM.standard_normal((3, 4)).astype(np.float32) for name in "ab"}
-    assert close_to(np.concatenate(list(arrays.values())), lower(graph), arrays) == [("CONCAT", 0)]
+    arrays = {name: RANDOM.standard_normal((3, 5, 4)).astype(np.float32) for name in "ab"}
+    values = [graph.input(name, TensorType(array.dtype, array.shape)) for name, array in arrays.items()]
+    moved = [graph.add(Transpose(order), [value]).output for value in values]
+    graph.output(graph.add(Concat(0), moved).output, "y")
+    exact = np.concatenate([array.transpose(order) for array in arrays.values()])
+    assert by in close_to(exact, lower(graph), arrays)
 
 
 SUMMED = {
