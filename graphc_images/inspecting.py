@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from graphc import GraphcError
 from graphc_images.describing import settings_in
 from graphc_images.errors import SettingError
 from graphc_images.headers import metadata_of
+from graphc_images.inversions import BUNDLED
 from graphc_images.models import load_model
 from graphc_images.models.components import TINY_MARKS
 from graphc_images.models.ip_adapters import encoder_in, is_ip_adapter
@@ -24,7 +26,12 @@ Tensors = Mapping[str, Any]
 
 READABLE = (*FORMATS, ".gif")
 MOST_TAGS = 12
-LORA_MARKS = ("lora_up", "lora_down", "lora_A", "lora_B", ".lora.", "hada_w1", "lokr_w1", "oft_blocks", "dora_scale")
+LORA_MARKS = re.compile(
+    r"lora_(up|down|A|B|embedding_A)\b|\.lora\.|lora\d?\.(up|down)\.|hada_w1|lokr_w|\.oft_(blocks|R)\b|dora_scale"
+    r"|\.(on_input|a1\.weight|diff|diff_b|w_norm|lambda_layer)$"
+)
+"""In names of tensors of LoRAs and their relatives."""
+
 DOWN = ("lora_down.weight", "lora_A.weight", "lora_A.default.weight")
 
 SAID_OF_LORAS: Mapping[str, tuple[str, ...]] = {
@@ -101,11 +108,13 @@ def _lora(tensors: Tensors, path: Path) -> Iterator[str]:
         yield f"rank: {', '.join(map(str, ranks))}"
     parts = {
         "the text encoder": ("lora_te", "text_encoder"),
-        "the denoiser": ("lora_unet", "unet.", "transformer.", "diffusion_model."),
+        "the denoiser": ("lora_unet", "lora_transformer", "unet.", "transformer.", "diffusion_model."),
     }
     touched = [part for part, begins in parts.items() if any(name.startswith(begins) for name in tensors)]
     if touched:
         yield f"changes {' and '.join(touched)}"
+    if bundled := dict.fromkeys(found[1] for name in tensors if (found := BUNDLED.fullmatch(name))):
+        yield f"embeddings, which prompts may name while it is on: {', '.join(bundled)}"
     tags = tags_of(said)
     if tags:
         yield "tags: " + ", ".join(f"{tag} ({count})" for tag, count in tags)
@@ -189,7 +198,7 @@ def _tiny(tensors: Tensors, path: Path) -> Iterator[str]:
 KINDS: tuple[Kind, ...] = (
     Kind("an IP-Adapter", is_ip_adapter, _nothing),
     Kind("CLIP's encoder of pictures", lambda tensors: bool(encoder_in(tensors)), _nothing),
-    Kind("a LoRA", lambda tensors: any(mark in name for name in tensors for mark in LORA_MARKS), _lora),
+    Kind("a LoRA", lambda tensors: any(map(LORA_MARKS.search, tensors)), _lora),
     Kind("an embedding", _is_embedding, _embedding),
     Kind(
         "a ControlNet",

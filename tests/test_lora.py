@@ -446,6 +446,7 @@ WRONG: dict[str, tuple[Callable[[], dict[str, np.ndarray]], str]] = {
         r"another base or component: it changes lora_unet_p, lora_unet_q, lora_unet_r, …, and the model has first\.weight, "),
     "no LoRA": (lambda: {"first.weight": some(8, 6)}, r"it is not a LoRA: it has first\.weight$"),
     "nothing": (dict, "it is not a LoRA: it has none$"),
+    "embeddings": (lambda: {"bundle_emb.word.clip_l": some(2, 6)}, r"it is not a LoRA: it has bundle_emb\.word\.clip_l$"),
     "another width": (
         lambda: {**low_rank("first", 8, (7,)), **FILES["d"]},
         r"\n  first, for first\.weight: it is of \[8, 7\], must be \[8, 6\]$"),

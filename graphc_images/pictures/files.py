@@ -6,6 +6,7 @@ PNG: text chunks. JPEG and WebP: EXIF, A1111's text as the user comment, ComfyUI
 from __future__ import annotations
 
 import json
+import logging
 import os
 import struct
 from collections.abc import Mapping
@@ -18,6 +19,8 @@ from PIL import Image, PngImagePlugin, UnidentifiedImageError
 import graphc
 from graphc_images.errors import ImageError
 from graphc_images.pictures.stealth import read_stealth
+
+LOG = logging.getLogger("graphc.images")
 
 USER_COMMENT, EXIF_IFD = 0x9286, 0x8769
 ORIENTATION = 0x0112
@@ -38,6 +41,8 @@ TURNS = dict(
 )
 UNICODE, ASCII = b"UNICODE\0", b"ASCII\0\0\0"
 COMFYUI_TAGS = {"prompt": 0x0110, "workflow": 0x010F}
+LONGEST_EXIF = 65533
+"""Bytes of it that a JPEG has room for."""
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
 
 
@@ -71,7 +76,7 @@ def save_picture(picture: Image.Image, path: Path, notes: Notes | None = None, *
     if kind == "PNG":
         options = {"pnginfo": _png_chunks(notes)}
     elif notes.parameters or notes.graphs:
-        options["exif"] = _exif(notes)
+        options["exif"] = _exif(notes) if kind == "WEBP" else _exif_of_jpeg(notes, path)
     if kind == "JPEG":
         picture = picture.convert("RGB")
     try:
@@ -97,6 +102,16 @@ def _exif(notes: Notes) -> Image.Exif:
     for name, graph in notes.graphs.items():
         if name in COMFYUI_TAGS:
             exif[COMFYUI_TAGS[name]] = f"{name}:{json.dumps(graph)}"
+    return exif
+
+
+def _exif_of_jpeg(notes: Notes, path: Path) -> Image.Exif:
+    """What of the notes a JPEG has room for: it is not the picture that is lost. The log says what is."""
+    shorter = {"": notes, "the graph": Notes(notes.parameters), "the text": Notes()}
+    all_of_them = ((lost, _exif(left)) for lost, left in shorter.items())
+    lost, exif = next(each for each in all_of_them if len(each[1].tobytes()) <= LONGEST_EXIF)
+    if lost:
+        LOG.warning("%s: %s of how it was made is too long for a JPEG, and is left out", path, lost)
     return exif
 
 

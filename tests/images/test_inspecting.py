@@ -39,6 +39,17 @@ def test_a_lora_says_what_it_was_trained_on(tmp_path):
     assert "rank: 4, 8" in told(write(tmp_path / "plain.safetensors", LORA))
 
 
+@pytest.mark.parametrize("ending", [
+    "diff", "w_norm", "hada_w1_a", "lokr_w2", "oft_blocks", "oft_R.weight", "on_input", "a1.weight", "to_q_lora.down.weight",
+    "processor.qkv_lora1.up.weight", "lora_A.default.weight", "lambda_layer",
+])  # fmt: skip
+def test_relatives_of_loras(tmp_path, ending):
+    tensors = {f"lora_transformer_x.{ending}": (2, 2), "bundle_emb.my.word.clip_l": (2, 768), "a": (1,), "b": (1,)}
+    lines = told(write(tmp_path / "x.safetensors", tensors))
+    assert (lines[0], lines[-2]) == ("a LoRA", "changes the denoiser")
+    assert lines[-1] == "embeddings, which prompts may name while it is on: my.word"
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"a": 1}', '{"a": {"b": "x"}}', "[" * 100_000])
 def test_tags_that_are_damaged_are_none(text):
     assert tags_of({"ss_tag_frequency": text}) == []

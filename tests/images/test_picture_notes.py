@@ -100,6 +100,20 @@ def test_files_keep_their_notes(tmp_path, name):
     assert open_picture(tmp_path / name)[1] == Notes()
 
 
+def test_a_jpeg_has_room_for_few_words(tmp_path, caplog):
+    """Its EXIF has 64 KiB: a graph that is longer is left out, and so is a text, but not the picture."""
+    picture, path = Image.new("RGB", (8, 8)), tmp_path / "a.jpg"
+    for notes, kept, lost in (
+        (Notes("a" * 30000, {"prompt": {"1": "b"}}), Notes("a" * 30000, {"prompt": {"1": "b"}}), ""),
+        (Notes("a", {"prompt": {"1": "b" * 66000}}), Notes("a"), "the graph"),
+        (Notes("a" * 33000), Notes(), "the text"),
+    ):
+        caplog.clear()
+        save_picture(picture, path, notes)
+        assert open_picture(path)[1] == kept
+        assert (f"{lost} of how it was made is too long for a JPEG" in caplog.text) == bool(lost)
+
+
 def test_models_are_named_without_folder_and_hash():
     text = "a\nSteps: 2, Model: {}, Refiner: sd_xl_refiner_1.0 [7440042bbd], Refiner switch at: 0.8"
     for model, name in (("one", "one"), ("XL\\two [31e35c80fc]", "two"), ("sd/three.v1", "three.v1")):

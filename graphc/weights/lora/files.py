@@ -87,10 +87,11 @@ SPELLINGS = [
 @dataclass(frozen=True)
 class LoraFile:
     """The adapters of each component ("" where the file does not say of which) by the parameter that they change, and the
-    names of tensors that belong to none. Embeddings are neither: what has a tokenizer reads them."""
+    names of tensors that belong to none. Those of embeddings are for what has a tokenizer."""
 
     adapters: Mapping[str, Mapping[str, Adapter]]
     unknown: Mapping[str, list[str]]
+    embeddings: list[str]
 
 
 def read_lora(source: Source) -> LoraFile:
@@ -120,7 +121,7 @@ def read_lora(source: Source) -> LoraFile:
     adapters: dict[str, dict[str, Adapter]] = {}
     for (component, parameter), group in found.items():
         adapters.setdefault(component, {})[parameter] = group.adapter(settings.of(component, group.module))
-    return LoraFile(adapters, unknown)
+    return LoraFile(adapters, unknown, [each for each in given if each.startswith(EMBEDDINGS)])
 
 
 def is_lora(names: Iterable[str]) -> bool:

@@ -98,7 +98,7 @@ def match(file: LoraFile, parameters: Sequence[Value]) -> Match:
     other of two text encoders), and CheckpointError if something does not fit.
     """
     if not file.adapters:
-        found = [name for names in file.unknown.values() for name in names]
+        found = [name for names in file.unknown.values() for name in names] + file.embeddings
         raise CheckpointError(f"it is not a LoRA: it has {some(found)}")
     spellings = _Spellings(parameters)
     best = max((_matched(file, component, spellings) for component in file.adapters), key=lambda each: each.quality)
