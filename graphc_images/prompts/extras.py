@@ -67,7 +67,8 @@ def _network(kind: str, inside: str, whole: str) -> Network:
         raise SettingError(f"{whole}: a weight is not a number") from None
     if not (math.isfinite(text_weight) and math.isfinite(model_weight)):
         raise SettingError(f"{whole}: a weight is not finite")
-    return Network(ALIASES.get(kind, kind), positional[0], text_weight, model_weight, rank)
+    kind = kind.lower()
+    return Network(ALIASES.get(kind, kind), positional[0].strip(), text_weight, model_weight, rank)
 
 
 def split_by_and(prompt: str) -> list[SubPrompt]:

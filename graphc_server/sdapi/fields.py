@@ -226,11 +226,14 @@ def _chosen(name: str, setting: str, *values: str | None) -> Meaning:
 
 
 NO_MODEL = (None, "", "None", "none", "Use same checkpoint")
-HIRES = (
-    *("hires_scale", "hires_width", "hires_height", "hires_upscaler", "hires_steps", "hires_denoising_strength"),
-    *("hires_prompt", "hires_negative_prompt", "hires_cfg_scale", "hires_sampler", "hires_scheduler"),
-    *("hires_guidance", "hires_checkpoint", "hires_modules", "firstpass_image"),
-)
+HIRES = {
+    "hires_scale": "hr_scale", "hires_width": "hr_resize_x", "hires_height": "hr_resize_y", "hires_upscaler": "hr_upscaler",
+    "hires_steps": "hr_second_pass_steps", "hires_denoising_strength": "denoising_strength", "hires_prompt": "hr_prompt",
+    "hires_negative_prompt": "hr_negative_prompt", "hires_cfg_scale": "hr_cfg", "hires_sampler": "hr_sampler_name",
+    "hires_scheduler": "hr_scheduler", "hires_guidance": "hr_distilled_cfg", "hires_checkpoint": "hr_checkpoint_name",
+    "hires_modules": "hr_additional_modules", "firstpass_image": "firstpass_image",
+}  # fmt: skip
+"""The settings of a second pass, which are read together, and the field of each."""
 
 SHARED: tuple[Field, ...] = (
     Field("prompt", str | None, "", "prompt", "What is to be seen."),
@@ -283,7 +286,7 @@ SHARED: tuple[Field, ...] = (
 
 TXT2IMG: tuple[Field, ...] = (
     *SHARED,
-    Field("enable_hr", bool, False, _hires, "Make it again larger, from itself.", HIRES),
+    Field("enable_hr", bool, False, _hires, "Make it again larger, from itself.", tuple(HIRES)),
     Field("denoising_strength", float | None, 0.75, None, "How much the second pass changes."),
     Field("hr_scale", float, 2.0, None, "So many times larger."),
     Field("hr_upscaler", str | None, None, None, "Latent if not given."),

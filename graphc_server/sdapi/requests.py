@@ -22,7 +22,7 @@ from graphc_images.settings import seed_after
 from graphc_server.errors import RequestError
 from graphc_server.orders import Look, Order, with_seeds
 from graphc_server.pictures import decoded
-from graphc_server.sdapi.fields import IMG2IMG, TXT2IMG, Field, Given
+from graphc_server.sdapi.fields import HIRES, IMG2IMG, TXT2IMG, Field, Given
 from graphc_server.sdapi.modules import Chosen, modules_called
 from graphc_server.sdapi.options import LABELS, LOOKS, PARTS, USUAL, checked, settings_of_options
 from graphc_server.sdapi.scripts import settings_of_scripts
@@ -227,7 +227,7 @@ def _made(found: Mapping[str, Any], fields: Sequence[Field]) -> Settings:
         setting, colon, rest = str(error).partition(":")
         for field in fields:
             if colon and setting in field.setting_names and field.name != setting:
-                raise RequestError(f"{field.name}: {rest.strip()}") from None
+                raise RequestError(f"{HIRES.get(setting, field.name)}: {rest.strip()}") from None
         raise RequestError(str(error)) from None
 
 

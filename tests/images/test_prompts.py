@@ -150,7 +150,7 @@ def test_sub_prompts():
 
 
 def test_networks():
-    text, networks = take_networks("a<lora:x> <lyco:y:0.5:0.2:8>b<hypernet:z:te=.1:unet=2> <lora:w:dyn=4:3>")
+    text, networks = take_networks("a<lora:x> <Lyco: y :0.5:0.2:8>b<hypernet:z:te=.1:unet=2> <lora:w:dyn=4:3>")
     assert text == "a b "
     assert networks == [
         *[Network("lora", "x"), Network("lora", "y", 0.5, 0.2, 8)],

@@ -337,6 +337,7 @@ REFUSED = {
     "restore_faces": ({"restore_faces": True}, 422),
     "refiner_checkpoint": ({"refiner_checkpoint": "three"}, 404),
     "steps: 0": ({"steps": 0}, 422),
+    "hr_scale: 0.5": ({"enable_hr": True, "hr_scale": 0.5}, 422),
     "steps: 100000": ({"steps": 100000}, 422),
     "pixels": ({"width": 65536, "height": 65536}, 422),
     "pictures": ({"n_iter": 1000}, 422),
