@@ -503,3 +503,18 @@ def test_joined_enlarged_and_averaged_images_stay_as_they_are_held():
     rest = ["graphc_concat", "graphc_linear", "graphc_average_pool", "graphc_linear"]
     assert some.functions() == [*there, "graphc_linear", *block, *block, *rest, *back]
     some.check()
+
+
+def test_some_channels_are_copied_as_they_are_held():
+    some = Some()
+    b = some.b
+    x = some.conv(some.input("x", 2, 192, 6, 7), 320, activation="ggml_relu")
+    parts = [b.cont(b.slice(x, (0, first, 0, 0), (2, 160, 6, 7), (1, 1, 1, 1))) for first in (0, 160)]
+    some.output(b.call("ggml_concat", some.conv(parts[0], 128), some.conv(parts[1], 96), 2, rank=4))
+    there, back = ["ggml_permute", "graphc_copy"], ["ggml_permute", "graphc_copy"]
+    part = ["ggml_view_4d", "graphc_copy"]
+    found = some.functions()
+    assert found[:3] == [*there, "graphc_linear"]
+    assert sorted(found[3:-3]) == sorted([*part, *part, "graphc_linear", "graphc_linear"])
+    assert found[-3:] == ["graphc_concat", *back]
+    some.check()

@@ -89,6 +89,20 @@ def _is_point(call: Call) -> bool:
     return weight and vector and same and settings == [1, 1, 0, 0, 1, 1]
 
 
+def _is_part(call: Call) -> bool:
+    """True for a view of some channels of images."""
+    image, result, offset = _tensor(call.args[0]), call.result, call.args[-1]
+    whole = (image.ne[0], image.ne[1], image.ne[3]) == (result.ne[0], result.ne[1], result.ne[3])
+    return (
+        whole
+        and image.contiguous
+        and image.nb == result.nb
+        and isinstance(offset, int)
+        and isinstance(plane := image.nb[2], int)
+        and offset % plane == 0
+    )
+
+
 def _makes_it(call: Call) -> bool:
     """True for a convolution of planes that can have its result's channels last, if Winograd's is not faster."""
     if call.function != "graphc_conv_2d" or len(call.args) != 11 or _is_point(call) or _has_groups(call):
@@ -167,6 +181,10 @@ class _Layouts:
             return call.args[1:] == FIRST and first.contiguous
         if call.function in COPIES:
             return self._is_last(first)
+        if call.function in RESHAPES:
+            return first.ne == result.ne
+        if call.function == "ggml_view_4d":
+            return _is_part(call)
         if call.function == "graphc_upscale":
             return first.ne[2:] == result.ne[2:]
         if call.function == "graphc_average_pool":
@@ -399,6 +417,10 @@ class _Layouts:
             return self._last(_tensor(call.args[0]), call)
         if call.kernel >= 0:
             return self._pool(call)
+        if call.function in RESHAPES:
+            return self._last(_tensor(call.args[0]), call)
+        if call.function == "ggml_view_4d":
+            return self._part(call)
         args = [self._last(arg, call) if isinstance(arg, Tensor) else arg for arg in call.args]
         if call.function == "graphc_concat":
             args[0] = LAST[_whole(call.args[0])]
@@ -408,6 +430,15 @@ class _Layouts:
         elif call.function == "graphc_average_pool":
             args[-1] = True
         return self._add(call, call.function, args)
+
+    def _part(self, call: Call) -> Tensor:
+        """Some channels of images: copied, for what reads them wants images that lie together."""
+        image, offset = _tensor(call.args[0]), call.args[-1]
+        held = self._last(image, call)
+        width, height, channels, count = call.result.ne
+        first = _whole(offset) // _whole(image.nb[2]) * _whole(held.nb[0])
+        part = self._add(call, "ggml_view_4d", [held, channels, width, height, count, *held.nb[1:], first])
+        return self._add(call, "graphc_copy", [part])
 
     def _pool(self, call: Call) -> Tensor:
         """The largest elements of windows, as of planes of which each line of channels stays."""
