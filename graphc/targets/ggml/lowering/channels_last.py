@@ -180,7 +180,7 @@ class _Layouts:
         if call.function == "ggml_permute":
             return call.args[1:] == FIRST and first.contiguous
         if call.function in COPIES:
-            return self._is_last(first)
+            return self._is_last(first) or self._is_of_parts(first)
         if call.function in RESHAPES:
             return first.ne == result.ne
         if call.function == "ggml_view_4d":
@@ -210,6 +210,11 @@ class _Layouts:
         """True if it is an image whose channels the model has brought to their place from the innermost axis."""
         call = self.old.calls[tensor.call] if tensor.call >= 0 else None
         return call is not None and call.function == "ggml_permute" and call.args[1:] == FIRST
+
+    def _is_of_parts(self, tensor: Tensor) -> bool:
+        """True if it is some channels of images."""
+        call = self.old.calls[tensor.call] if tensor.call >= 0 else None
+        return call is not None and call.function == "ggml_view_4d" and _is_part(call)
 
     def _chosen(self) -> set[int]:
         """The calls whose results are held with the channels last: around convolutions of single channels, and of 1 x 1 if
