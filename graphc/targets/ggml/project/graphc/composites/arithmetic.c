@@ -43,7 +43,7 @@ tensor * graphc_build_soft_max(builder * b, tensor * x) {
 }
 
 static tensor * over_rows(builder * b, tensor * x, bool mean) {
-    const struct graphc_arithmetic_settings settings = {false, mean};
+    const struct graphc_arithmetic_settings settings = {GRAPHC_SUM, mean};
     const int64_t ne[] = {x->ne[0], 1, x->ne[2], x->ne[3]};
     if (b->own != NULL && b->own->takes_sum_over_rows(x)) return computed(b, b->own->sum_over_rows, &settings, sizeof settings, ne, &x, 1);
     tensor * turned = b->ggml->cont(b->context, b->ggml->permute(b->context, x, 1, 0, 2, 3));
