@@ -245,10 +245,13 @@ def _is_usual(layer: Layer, x: Value) -> bool:
 
 def _together(layer: Layer, x: Value, states: list[Value], reverse: bool) -> tuple[Value, list[Value]]:
     """The output of every step, in the order of the input, and the states after the last one: by one operator."""
-    emit, steps = layer.emit, x.shape[0]
-    gates = layer.product("weight", x, 0, 4)
+    emit, (steps, batch, features) = layer.emit, x.shape
+    gates = layer.product(
+        "weight", to_shape(emit, x, (steps * batch, features)), 0, 4
+    )  # one matrix, not one for each step
     if layer.bias is not None:
         gates = layer.add(gates, layer.add(layer.part(layer.bias, 0, 4), layer.part(layer.bias, 4, 4)))
+    gates = to_shape(emit, gates, (steps, batch, 4 * layer.hidden))
     both = emit(LSTM(reverse), gates, packed(emit, layer.recurrence), *states)
     found = [take(emit, both, 0, index) for index in range(2)]
     last = [cut(emit, each, 0, 0 if reverse else steps - 1, 1) for each in found]
