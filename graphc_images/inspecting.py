@@ -108,7 +108,7 @@ def _lora(tensors: Tensors, path: Path) -> Iterator[str]:
         yield f"rank: {', '.join(map(str, ranks))}"
     parts = {
         "the text encoder": ("lora_te", "text_encoder"),
-        "the denoiser": ("lora_unet", "lora_transformer", "unet.", "transformer.", "diffusion_model."),
+        "the denoiser": ("lora_unet", "oft_unet", "lora_transformer", "unet.", "transformer.", "diffusion_model."),
     }
     touched = [part for part, begins in parts.items() if any(name.startswith(begins) for name in tensors)]
     if touched:

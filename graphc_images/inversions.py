@@ -34,19 +34,20 @@ class Inversions:
         self.folders, self._loras = folders, loras
         self._read: FromFiles[Embedding] = FromFiles()
         self._bundles: FromFiles[list[Embedding]] = FromFiles()
+        self._said: set[tuple[Path, str]] = set()
 
     def named(self, settings: Settings) -> tuple[Embedding, ...]:
         """Those whose names stand somewhere in the prompts. In ComfyUI's mode the log names those that there are not.
 
-        Raises SettingError for a file that is not an embedding, and CheckpointError for a damaged one: also for one of the
-        settings that no prompt names.
+        Of the settings' files it raises SettingError for one that is not an embedding, and CheckpointError for a damaged one,
+        also if no prompt names it. One of the folders is left out: its name may be any word, and the log says so.
         """
         text = _text(settings)
         for name, file in settings.embeddings.items():
             self._embedding(name, Path(file))
         bundled = {each.name: each for path in dict.fromkeys(self._loras()) for each in self._bundled(path)}
         alone = {
-            name: self._embedding(name, path) for name, path in self._files(settings.embeddings).items() if name in text
+            name: each for name, path in self._named(settings).items() if (each := self._readable(name, path, settings))
         }
         found = tuple(each for name, each in {**bundled, **alone}.items() if name in text)
         if settings.mode == "comfyui" and (missing := missing_embeddings(text, found)):
@@ -70,8 +71,29 @@ class Inversions:
 
     def files(self, settings: Settings) -> dict[str, Path]:
         """The files of those whose names stand in the prompts as words, by their names."""
-        text, files = _text(settings), self._files(settings.embeddings)
-        return {name: path for name, path in files.items() if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)}
+        text = _text(settings)
+        return {
+            name: path
+            for name, path in self._named(settings).items()
+            if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) and self._readable(name, path, settings)
+        }
+
+    def _named(self, settings: Settings) -> dict[str, Path]:
+        """The files of those whose names stand somewhere in the prompts."""
+        text = _text(settings)
+        return {name: path for name, path in self._files(settings.embeddings).items() if name in text}
+
+    def _readable(self, name: str, path: Path, settings: Settings) -> Embedding | None:
+        """An embedding; None for a file of the folders that is none or is damaged, which the log says once."""
+        try:
+            return self._embedding(name, path)
+        except (SettingError, graphc.GraphcError) as error:
+            if name in settings.embeddings:
+                raise
+            if (path, str(error)) not in self._said:
+                self._said.add((path, str(error)))
+                LOG.warning("the embedding %r is left out: %s", name, error)
+            return None
 
     def _files(self, given: Mapping[str, str]) -> dict[str, Path]:
         files: Iterable = () if self.folders is None else self.folders.of("embedding")

@@ -176,6 +176,11 @@ CASES: dict[str, tuple[dict[str, np.ndarray], str, np.ndarray]] = {
     "rows that are turned no further than alpha says": (
         {"conv.oft_blocks": BLOCKS, "conv.alpha": np.float32(0.02)}, "conv.weight",
         np.einsum("po,pikl->oikl", diagonal(rotations(BLOCKS, 0.02 * 8)), KERNEL)),
+    "rows that are turned in parts": (
+        {"oft_unet_gate.oft_blocks.0": BLOCKS[:, :2, :2], "oft_unet_gate.oft_blocks.1": BLOCKS,
+         "oft_unet_gate.alpha": np.float32(100)}, "gate.weight",
+        np.concatenate([diagonal(rotations(BLOCKS[:, :2, :2])).T @ BASE["gate.weight"][:4],
+                        diagonal(rotations(BLOCKS)).T @ BASE["gate.weight"][4:]])),
     "inputs that are turned": (
         {"first.oft_R.weight": NUMBERS}, "first.weight", FIRST @ diagonal(SERIES).T),
     "inputs that are turned less": (

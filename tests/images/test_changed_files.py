@@ -92,6 +92,23 @@ def test_a_damaged_embedding_is_an_error_though_no_prompt_names_it(pipeline, tmp
         pipeline("a circle", embeddings={"word": str(wrong)}, **SMALL)
 
 
+def test_a_damaged_embedding_in_the_folders_is_left_out(pipeline, folders, caplog):
+    """Its name may be a part of any word."""
+    (plain,) = pipeline("a circle", **SMALL)
+    for damaged in ("rcl.pt", "cir.safetensors"):
+        (folders / "embeddings" / damaged).write_bytes(b"no tensors")
+    pipeline.folders.refresh()
+    (made,) = pipeline("a circle", **SMALL)
+    assert made.latent.tobytes() == plain.latent.tobytes()
+    assert [each.partition(" is left out")[0] for each in caplog.messages] == [
+        "the embedding 'cir'",
+        "the embedding 'rcl'",
+    ]
+    for damaged in ("rcl.pt", "cir.safetensors"):
+        (folders / "embeddings" / damaged).unlink()
+    pipeline.folders.refresh()
+
+
 def test_embeddings_without_effect_are_named(pipeline, tmp_path, caplog):
     fits = write(tmp_path / "fits.safetensors", emb_params=np.zeros((1, 48)))
     other = write(tmp_path / "other.safetensors", clip_g=np.zeros((1, 1280)))

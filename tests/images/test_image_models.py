@@ -409,6 +409,35 @@ def test_loras_of_xlabs(files):
     near(after, changed.denoise(*told), 1e-4)
 
 
+def test_an_oft_of_flux(files):
+    """kohya's turns queries, keys, values and what is fed forward apart, though they are one tensor in its layout."""
+    small, model = opened("Flux dev", files)
+    file, weights = {}, small.weights()
+    for name, parts in (("double_blocks.1.txt_attn.qkv", [96] * 3), ("single_blocks.0.linear1", [96, 96, 96, 384])):
+        rows, weight = 0, weights[f"model.diffusion_model.{name}.weight"]
+        for place, part in enumerate(parts):
+            blocks = 0.3 * noise(4, part // 4, part // 4, seed=place)
+            file[f"oft_unet_{name.replace('.', '_')}.oft_blocks.{place}"] = blocks
+            for block in blocks.astype(np.float64):
+                skew, one = block - block.T, np.eye(len(block))
+                own = slice(rows, rows + len(block))
+                weight[own] = ((one + skew) @ np.linalg.inv(one - skew)).T @ weight[own]
+                rows += len(block)
+    told = (
+        noise(1, 16, 8, 6),
+        0.5,
+        Conditioning(noise(1, 9, 48, seed=2), noise(1, 16, seed=3), guidance=np.float32([3.5])),
+    )
+    before = model.denoise(*told)
+    model.load_lora(file, 1.0, "style")
+    assert not model.unmatched["style"]
+    after = model.denoise(*told)
+    assert np.abs(after - before).max() > 1e-3
+    near(
+        after, load_model(weights, architectures=[small.architecture], engines=ENGINES, threads=1).denoise(*told), 1e-4
+    )
+
+
 SPELLINGS = {
     "lightx2v's": ("{}", "lora_down", "lora_up"),
     "diffusers'": ("transformer.{}", "lora_A", "lora_B"),

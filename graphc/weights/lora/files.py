@@ -17,12 +17,13 @@ from graphc.ir.types import FLOATS, INTEGERS, NARROW
 from graphc.weights.checkpoint import Source, open_checkpoint
 from graphc.weights.formats.tensors import Unreadable
 from graphc.weights.lora.adapter import BESIDE, Adapter
+from graphc.weights.lora.of_weight import PARTS
 from graphc.weights.lora.settings import ModuleSettings, read_settings
 
 COMPONENTS = {
     "base_model.model.": "", "model.diffusion_model.": "denoiser", "diffusion_model.": "denoiser",
     "unet.": "denoiser", "transformer.": "denoiser",
-    "lora_unet_": "denoiser", "lora_transformer_": "denoiser", "lycoris_": "",
+    "lora_unet_": "denoiser", "oft_unet_": "denoiser", "lora_transformer_": "denoiser", "lycoris_": "",
     "text_encoder.": "text_encoder", "text_encoder_2.": "text_encoder_2", "text_encoder_3.": "text_encoder_3",
     "lora_te_": "text_encoder", "lora_te1_": "text_encoder", "lora_te2_": "text_encoder_2", "lora_te3_": "text_encoder_3",
     "text_encoders.clip_l.transformer.": "text_encoder", "text_encoders.clip_g.transformer.": "text_encoder_2",
@@ -47,7 +48,8 @@ ENDINGS = {
     "lora_B.bias": (BIAS, "diff"),
     **{f"hada_{name}": (WEIGHT, f"hada_{name}") for name in ("w1_a", "w1_b", "w2_a", "w2_b", "t1", "t2")},
     **{f"lokr_{name}": (WEIGHT, f"lokr_{name}") for name in ("w1", "w1_a", "w1_b", "w2", "w2_a", "w2_b", "t2")},
-    "oft_blocks": (WEIGHT, "oft_blocks"), "rescale": (WEIGHT, "rescale"),
+    "oft_blocks": (WEIGHT, "oft_blocks"), "oft_blocks.0": (WEIGHT, "oft_blocks"),
+    **{each: (WEIGHT, each) for each in PARTS[1:]}, "rescale": (WEIGHT, "rescale"),
     "oft_R.weight": (WEIGHT, "oft_R"), "oft_R.scaled_oft": (WEIGHT, "scaled_oft"),
     **{f"{name}.weight": (WEIGHT, name) for name in ("a1", "a2", "b1", "b2")},
     "ia3_weight": (WEIGHT, "ia3_weight"), "on_input": (WEIGHT, "on_input"),

@@ -8,7 +8,7 @@ GLoRA, https://arxiv.org/abs/2306.07967; and what LyCORIS, kohya's scripts, PEFT
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
@@ -68,16 +68,18 @@ class OfWeight:
         """True if a part of the change's rows has some of a unit without the others. Raises ValueError."""
         found = sizes(self.axes, factors)
         unit = prod(found[each] for each in self.unit)
-        if unit == 1 or self.rows is None:
-            return False
-        places = _places(prod(found[each] for each in self.rows), take)
-        whole = len(places) % unit == 0 and not np.any(places[::unit] % unit)
-        return not whole or bool(np.any(places.reshape(-1, unit) != places[::unit, None] + np.arange(unit)))
+        return unit > 1 and not _are_units(_places(prod(found[each] for each in self.rows or ""), take), unit)
 
 
 def _places(rows: int, take: Take) -> np.ndarray:
     """Which of the change's rows are ours."""
     return np.asarray(take(np.arange(rows)[:, None]))[:, 0]
+
+
+def _are_units(places: np.ndarray, unit: int) -> bool:
+    """True if places are those of units, each of them whole."""
+    whole = len(places) % unit == 0 and not np.any(places[::unit] % unit)
+    return whole and not np.any(places.reshape(-1, unit) != places[::unit, None] + np.arange(unit))
 
 
 def _skew(blocks: np.ndarray, limit: float) -> np.ndarray:
@@ -110,13 +112,40 @@ def _turned_rows(
     weight: np.ndarray, kernel: int, scale: float, take: Take, turning: Turning, factors: Factors
 ) -> np.ndarray:
     """OFT of LyCORIS and kohya: rows are turned in blocks, each by its transposed rotation."""
-    blocks = factors["oft_blocks"].astype(np.float64)
-    count, size, _ = blocks.shape
-    rotations = _cayley(_skew(blocks, _constraint(factors, count * size)))
-    own = rotations[_places(count * size, take)[::size] // size]
-    turns = (1 - scale) * np.eye(size) + scale * own.swapaxes(1, 2)
-    turned = (turns.astype(weight.dtype) @ weight.reshape(len(own), size, -1)).reshape(weight.shape)
+    turned = np.empty_like(weight)
+    for blocks, here, places in _parts(factors, take):
+        size = blocks.shape[-1]
+        rotations = _cayley(_skew(blocks.astype(np.float64), _constraint(factors, len(blocks) * size)))
+        own = rotations[places[::size] // size].swapaxes(1, 2)
+        turns = ((1 - scale) * np.eye(size) + scale * own).astype(weight.dtype)
+        turned[here] = (turns @ weight[here].reshape(len(own), size, -1)).reshape(len(places), -1)
     return _stretched(turned, weight, scale, take, factors)
+
+
+def _parts(factors: Factors, take: Take) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """The blocks of each part of the rows in which some of ours are, which these are, and where there."""
+    parts = [factors[name] for name in PARTS if name in factors]
+    ends = np.cumsum([len(each) * each.shape[-1] for each in parts])
+    places = _places(int(ends[-1]), take)
+    for blocks, end in zip(parts, ends, strict=True):
+        start = end - len(blocks) * blocks.shape[-1]
+        here = (places >= start) & (places < end)
+        if here.any():
+            yield blocks, here, places[here] - start
+
+
+@dataclass(frozen=True)
+class OfParts(OfWeight):
+    """Blocks of rows, in one part or, for several matrices one below the other, in parts with blocks of other sizes."""
+
+    def shape(self, factors: Factors, kernel: int) -> tuple[int | None, int | None]:
+        """The rows of all parts, and any number of columns."""
+        found = sizes(self.axes, factors)
+        return found["k"] * sum(found[letters[-1]] for letters in self.axes.values()), None
+
+    def splits(self, factors: Factors, take: Take) -> bool:
+        """True if only some rows of a block are ours."""
+        return not all(_are_units(places, blocks.shape[-1]) for blocks, _, places in _parts(factors, take))
 
 
 def _butterfly(
@@ -211,8 +240,14 @@ def _multiplied_before(
     return _multiplied(weight, kernel, scale, take, turning, renamed)
 
 
+PARTS = ("oft_blocks", "oft_blocks.1", "oft_blocks.2", "oft_blocks.3")
+"""What the blocks of each part are called: kohya's queries, keys, values and feed-forward layer of Flux."""
+
 KINDS_OF_WEIGHT = [
-    OfWeight({"oft_blocks": "knn"}, "kn", None, _turned_rows, unit="n"),
+    *(
+        OfParts(dict(zip(PARTS[:count], ("knn", "kmm", "kpp", "kqq"), strict=False)), "", None, _turned_rows)
+        for count in range(1, len(PARTS) + 1)
+    ),
     OfWeight({"boft_blocks": "sknn"}, "kn", None, _butterfly, unit="kn"),
     OfInputs({"oft_R": "kn"}, None, "kn", _turned_columns),
     OfWeight({"ia3_rows": "o"}, "o", None, _scaled_rows),
