@@ -518,3 +518,12 @@ def test_some_channels_are_copied_as_they_are_held():
     assert sorted(found[3:-3]) == sorted([*part, *part, "graphc_linear", "graphc_linear"])
     assert found[-3:] == ["graphc_concat", *back]
     some.check()
+
+
+def test_several_kernels_for_each_channel_are_convolutions_of_single_channels():
+    some = Some()
+    x = some.each(some.input("x", 2, 24, 9, 8), activation="ggml_relu")
+    some.output(some.groups(x, 72, 24, 5, stride=2, activation="ggml_silu"))
+    there, back = ["ggml_permute", "graphc_copy"], ["ggml_permute", "graphc_copy"]
+    assert some.functions() == [*there, "graphc_conv_2d_last", "graphc_upscale", "graphc_conv_2d_last", *back]
+    some.check()

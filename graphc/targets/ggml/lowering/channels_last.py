@@ -17,7 +17,7 @@ from graphc.kernels.use import KernelUse
 from graphc.shapes import Dim, product
 from graphc.targets.ggml.program.calls import CALLS
 from graphc.targets.ggml.program.composites.activations import ACTIVATIONS
-from graphc.targets.ggml.program.composites.images import FIRST, LAST
+from graphc.targets.ggml.program.composites.images import FIRST, LAST, NEAREST
 from graphc.targets.ggml.program.program import HOST, Call, Program
 from graphc.targets.ggml.program.rules import RESHAPES, VIEWS
 from graphc.targets.ggml.program.tensor import Arg, Tensor
@@ -486,6 +486,8 @@ class _Layouts:
         else:
             image = self._add(call, "ggml_permute", [self._as_it_was(image, call), *LAST])
         kernel, bias = self._as_it_was(_tensor(call.args[0]), call), self._vector(call.args[2], call)
+        if kernel.ne[2] == 1 and kernel.ne[3] != image.ne[0]:  # each channel as often as there are kernels for it
+            image = self._add(call, "graphc_upscale", [image, kernel.ne[3], *image.ne[1:], NEAREST, True])
         direct, activation = call.args[9:] if call.function == "graphc_conv_2d" else (False, call.args[9])
         return self._add(call, "graphc_conv_2d_last", [kernel, image, bias, *settings, direct, activation])
 
