@@ -459,7 +459,7 @@ FAR = [0, np.inf, -np.inf, np.nan, 1e-30, -1e-30, 8192, 8193, 1e6, -1e9, 3e38, 8
         (Unary("Sin"), np.sin, 2), (Unary("Cos"), np.cos, 2), (Unary("Exp"), np.exp, 1.5), (Unary("Tanh"), np.tanh, 3.5),
         (Elu(1.0), lambda x: np.where(x < 0, np.expm1(x), x), 1.5),
     ],
-    ids=str,
+    ids=["sine", "cosine", "exponential", "hyperbolic tangent", "ELU"],
 )  # fmt: skip
 def test_functions_of_each_element(op, exact, units):
     """To so many units in the last place, near 0 and far from it, and for what is not a number or not finite."""
