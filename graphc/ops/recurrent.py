@@ -11,6 +11,7 @@ from graphc.ir.graph import Value
 from graphc.ir.types import F32, TensorType
 from graphc.ops.base import Emit, Op, Routine
 from graphc.ops.movement import Pad, Reshape, Transpose
+from graphc.shapes import ceil_div
 
 UNITS = 32
 """Those of a layer that `routines/recurrent.h` computes at once."""
@@ -38,7 +39,7 @@ class LSTM(Op):
         hidden = weights.shape[1]
         sizes = [
             (wide, 4 * hidden),
-            *zip(weights.shape, ((hidden + UNITS - 1) // UNITS, hidden, 4, UNITS), strict=True),
+            *zip(weights.shape, (ceil_div(hidden, UNITS), hidden, 4, UNITS), strict=True),
         ]
         sizes += [pair for state in states for pair in zip(state.shape, (batch, hidden), strict=True)]
         if differ := [(found, size) for found, size in sizes if found != size]:
@@ -69,7 +70,7 @@ def packed(emit: Emit, weights: Value) -> Value:
     """The weights of a layer's outputs, [4 * hidden, hidden], in the order in which steps read them: those of all gates of UNITS
     together, which are 0 where there are no more, for an output after the other."""
     hidden = weights.shape[1]
-    together = (hidden + UNITS - 1) // UNITS
+    together = ceil_div(hidden, UNITS)
     rows = emit(Reshape((hidden, 4, hidden)), emit(Transpose((1, 0)), weights))
     padded = emit(Pad((0, 0, 0), (0, 0, UNITS * together - hidden)), rows)
     return emit(Transpose((2, 0, 1, 3)), emit(Reshape((hidden, 4, together, UNITS)), padded))

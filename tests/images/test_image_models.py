@@ -380,6 +380,22 @@ def test_a_lora_for_t5_alone(files):
     assert not model.loras
 
 
+def changes_as(small, model, file, weights):
+    """A LoRA of Flux, all of it, changes what the model makes as much as if it had these weights."""
+    told = (
+        noise(1, 16, 8, 6),
+        0.5,
+        Conditioning(noise(1, 9, 48, seed=2), noise(1, 16, seed=3), guidance=np.float32([3.5])),
+    )
+    before = model.denoise(*told)
+    model.load_lora(file, 1.0, "style")
+    assert not model.unmatched["style"]
+    after = model.denoise(*told)
+    assert np.abs(after - before).max() > 1e-3
+    changed = load_model(weights, architectures=[small.architecture], engines=ENGINES, threads=1)
+    near(after, changed.denoise(*told), 1e-4)
+
+
 def test_loras_of_xlabs(files):
     """For Flux they name what processes attention: 1 for the image's, 2 for the text's, and no number in single blocks."""
     small, model = opened("Flux dev", files)
@@ -395,18 +411,7 @@ def test_loras_of_xlabs(files):
         named = f"single_blocks.0.processor.{layer}_lora"
         file |= {f"{named}.down.weight": down, f"{named}.up.weight": up}
         weights[f"model.diffusion_model.single_blocks.0.{tensor}.weight"][:rows] += up @ down
-    told = (
-        noise(1, 16, 8, 6),
-        0.5,
-        Conditioning(noise(1, 9, 48, seed=2), noise(1, 16, seed=3), guidance=np.float32([3.5])),
-    )
-    before = model.denoise(*told)
-    model.load_lora(file, 1.0, "style")
-    assert not model.unmatched["style"]
-    after = model.denoise(*told)
-    assert np.abs(after - before).max() > 1e-3
-    changed = load_model(weights, architectures=[small.architecture], engines=ENGINES, threads=1)
-    near(after, changed.denoise(*told), 1e-4)
+    changes_as(small, model, file, weights)
 
 
 def test_an_oft_of_flux(files):
@@ -423,19 +428,7 @@ def test_an_oft_of_flux(files):
                 own = slice(rows, rows + len(block))
                 weight[own] = ((one + skew) @ np.linalg.inv(one - skew)).T @ weight[own]
                 rows += len(block)
-    told = (
-        noise(1, 16, 8, 6),
-        0.5,
-        Conditioning(noise(1, 9, 48, seed=2), noise(1, 16, seed=3), guidance=np.float32([3.5])),
-    )
-    before = model.denoise(*told)
-    model.load_lora(file, 1.0, "style")
-    assert not model.unmatched["style"]
-    after = model.denoise(*told)
-    assert np.abs(after - before).max() > 1e-3
-    near(
-        after, load_model(weights, architectures=[small.architecture], engines=ENGINES, threads=1).denoise(*told), 1e-4
-    )
+    changes_as(small, model, file, weights)
 
 
 SPELLINGS = {

@@ -246,9 +246,8 @@ def _is_usual(layer: Layer, x: Value) -> bool:
 def _together(layer: Layer, x: Value, states: list[Value], reverse: bool) -> tuple[Value, list[Value]]:
     """The output of every step, in the order of the input, and the states after the last one: by one operator."""
     emit, (steps, batch, features) = layer.emit, x.shape
-    gates = layer.product(
-        "weight", to_shape(emit, x, (steps * batch, features)), 0, 4
-    )  # one matrix, not one for each step
+    rows = to_shape(emit, x, (steps * batch, features))  # of one matrix, not of one for each step
+    gates = layer.product("weight", rows, 0, 4)
     if layer.bias is not None:
         gates = layer.add(gates, layer.add(layer.part(layer.bias, 0, 4), layer.part(layer.bias, 4, 4)))
     gates = to_shape(emit, gates, (steps, batch, 4 * layer.hidden))

@@ -1,5 +1,4 @@
 // The steps of recurrent layers. All loops over hidden units are by vectors of the compiler's.
-#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 

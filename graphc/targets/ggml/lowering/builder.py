@@ -18,6 +18,7 @@ from graphc.kernels.use import KernelUse
 from graphc.shapes import Dim
 from graphc.targets.ggml.lowering.images import ImageCalls
 from graphc.targets.ggml.program.calls import repeats
+from graphc.targets.ggml.program.composites.arithmetic import OVER_ROWS
 from graphc.targets.ggml.program.program import Program
 from graphc.targets.ggml.program.rules import RESHAPES
 from graphc.targets.ggml.program.tensor import STORAGE, TYPE_SIZES, Arg, Constant, Tensor, storage_ne
@@ -255,8 +256,7 @@ class Builder(ImageCalls):
         """The sum or the mean (`ggml_sum_rows`, `ggml_mean`) of a float32 tensor along its last axis but one, which it keeps."""
         if not self.floats(x):
             return None
-        composite = {"ggml_sum_rows": "graphc_sum_over_rows", "ggml_mean": "graphc_mean_over_rows"}[function]
-        return self.call(composite, self.cont(x), rank=x.rank)
+        return self.call(OVER_ROWS[function], self.cont(x), rank=x.rank)
 
     def over_last(self, function: str, x: Tensor, *settings: float) -> Tensor | None:
         """A function along the last axis of a float32 tensor that keeps it (of size 1 for sums); None for other types."""

@@ -17,6 +17,7 @@ from graphc.kernels.use import KernelUse
 from graphc.shapes import Dim, product
 from graphc.targets.ggml.program.calls import CALLS
 from graphc.targets.ggml.program.composites.activations import ACTIVATIONS
+from graphc.targets.ggml.program.composites.arithmetic import OVER_ROWS
 from graphc.targets.ggml.program.composites.images import FIRST, LAST, NEAREST
 from graphc.targets.ggml.program.program import HOST, Call, Program
 from graphc.targets.ggml.program.rules import RESHAPES, VIEWS
@@ -31,9 +32,6 @@ MOST_PIXELS = 4096
 
 WORTH_A_COPY = 200
 """Multiplications of convolutions as products that save the time of copying an element."""
-
-OVER_ROWS = {"graphc_mean": "graphc_mean_over_rows", "graphc_sum_rows": "graphc_sum_over_rows"}
-"""What computes of the rows of pixels what others compute of planes."""
 
 COPIES = ("graphc_copy", "ggml_cont")
 PADS = ("graphc_pad", "ggml_pad_ext")
@@ -91,6 +89,8 @@ def _is_point(call: Call) -> bool:
 
 def _is_part(call: Call) -> bool:
     """True for a view of some channels of images."""
+    if call.function != "ggml_view_4d":
+        return False
     image, result, offset = _tensor(call.args[0]), call.result, call.args[-1]
     whole = (image.ne[0], image.ne[1], image.ne[3]) == (result.ne[0], result.ne[1], result.ne[3])
     return (
@@ -170,7 +170,7 @@ class _Layouts:
             return self._is_pool(call) and all(map(self._takes_either, self.readers.get(index, ())))
         if result.type != "F32":
             return False
-        if any(is_kind(call) for is_kind in (_is_each_channel, _is_in_groups, _is_point, _is_window)):
+        if any(is_kind(call) for is_kind in (_is_each_channel, _is_in_groups, _is_point, _is_window, _is_part)):
             return True
         if call.function == "graphc_concat":
             return all(each.rank == 4 for each in _tensors(call))
@@ -183,8 +183,6 @@ class _Layouts:
             return self._is_last(first) or self._is_of_parts(first)
         if call.function in RESHAPES:
             return first.ne == result.ne
-        if call.function == "ggml_view_4d":
-            return _is_part(call)
         if call.function == "graphc_upscale":
             return first.ne[2:] == result.ne[2:]
         if call.function == "graphc_average_pool":
@@ -214,7 +212,7 @@ class _Layouts:
     def _is_of_parts(self, tensor: Tensor) -> bool:
         """True if it is some channels of images."""
         call = self.old.calls[tensor.call] if tensor.call >= 0 else None
-        return call is not None and call.function == "ggml_view_4d" and _is_part(call)
+        return call is not None and _is_part(call)
 
     def _chosen(self) -> set[int]:
         """The calls whose results are held with the channels last: around convolutions of single channels, and of 1 x 1 if
@@ -418,13 +416,11 @@ class _Layouts:
             return self._point(call) if _is_point(call) else self._convolution(call)
         if call.function == "ggml_permute":
             return self._as_it_was(_tensor(call.args[0]), call)
-        if call.function in COPIES:
+        if call.function in (*COPIES, *RESHAPES):
             return self._last(_tensor(call.args[0]), call)
         if call.kernel >= 0:
             return self._pool(call)
-        if call.function in RESHAPES:
-            return self._last(_tensor(call.args[0]), call)
-        if call.function == "ggml_view_4d":
+        if _is_part(call):
             return self._part(call)
         args = [self._last(arg, call) if isinstance(arg, Tensor) else arg for arg in call.args]
         if call.function == "graphc_concat":

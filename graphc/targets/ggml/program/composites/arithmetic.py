@@ -60,6 +60,10 @@ def mean_over_rows(call: Expansion, x: Tensor) -> Tensor:
     return _over_rows(call, "ggml_mean", x)
 
 
+OVER_ROWS = {sum_rows: sum_over_rows, "ggml_sum_rows": sum_over_rows, mean: mean_over_rows, "ggml_mean": mean_over_rows}
+"""What computes over rows what others compute of each."""
+
+
 def _over_rows(call: Expansion, function: str, x: Tensor) -> Tensor:
     found = call(function, call("ggml_cont", call("ggml_permute", x, 1, 0, 2, 3)))
     return call("ggml_reshape_4d", found, x.ne[0], 1, *x.ne[2:])

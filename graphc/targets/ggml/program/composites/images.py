@@ -18,7 +18,7 @@ def upscale(call: Expansion, x: Tensor, ne0: int, ne1: int, ne2: int, ne3: int, 
     two, or the second and the third where channels are the innermost one."""
     if mode == NEAREST or not last:
         return call("ggml_interpolate", x, ne0, ne1, ne2, ne3, mode)
-    return _from_planes(call, call("ggml_interpolate", _planes(call, x), ne1, ne2, ne0, ne3, mode))
+    return from_planes(call, call("ggml_interpolate", _planes(call, x), ne1, ne2, ne0, ne3, mode))
 
 
 @raises(upscale, "ggml_interpolate")
@@ -33,7 +33,7 @@ def average_pool(
     """The means of the windows of images, of which the padding counts as zeros; channels are the third axis, or the innermost."""
     if not last:
         return call("ggml_pool_2d", x, AVERAGE, k0, k1, s0, s1, p0, p1)
-    return _from_planes(call, call("ggml_pool_2d", _planes(call, x), AVERAGE, k0, k1, s0, s1, p0, p1))
+    return from_planes(call, call("ggml_pool_2d", _planes(call, x), AVERAGE, k0, k1, s0, s1, p0, p1))
 
 
 @raises(average_pool, "ggml_pool_2d")
@@ -46,6 +46,6 @@ def _planes(call: Expansion, x: Tensor) -> Tensor:
     return call("ggml_cont", call("ggml_permute", x, *FIRST))
 
 
-def _from_planes(call: Expansion, x: Tensor) -> Tensor:
+def from_planes(call: Expansion, x: Tensor) -> Tensor:
     """Images in planes with channels as the innermost axis."""
     return call("ggml_cont", call("ggml_permute", x, *LAST))

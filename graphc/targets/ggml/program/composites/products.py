@@ -15,6 +15,7 @@ from graphc.targets.ggml.program.composites.composite import (
     composite,
     raises,
 )
+from graphc.targets.ggml.program.composites.images import FIRST, from_planes
 from graphc.targets.ggml.program.rules import require
 from graphc.targets.ggml.program.tensor import Arg, Constant, Tensor
 
@@ -142,12 +143,12 @@ def _last(
 ) -> Tensor:  # fmt: skip
     """A convolution of an image with its channels last, by one of planes."""
     p0, p1, q0, q1 = pads
-    planes = call("ggml_permute", image, 2, 0, 1, 3)
+    planes = call("ggml_permute", image, *FIRST)
     planes = planes if planes.contiguous else call("ggml_cont", planes)
     if (p0, p1) != (q0, q1):
         planes, p0, p1 = call("ggml_pad_ext", planes, p0, q0, p1, q1, 0, 0, 0, 0), 0, 0
     found = _convolution(call, kernel, planes, (*strides, p0, p1, *dilations), direct)
-    return summed(call, call("ggml_cont", call("ggml_permute", found, 1, 2, 0, 3)), (bias,), activation)
+    return summed(call, from_planes(call, found), (bias,), activation)
 
 
 def _convolution(call: Expansion, kernel: Tensor, image: Tensor, settings: tuple[int, ...], direct: bool) -> Tensor:
