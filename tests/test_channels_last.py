@@ -307,6 +307,20 @@ def test_what_saves_less_than_copies_take_stays(channels):
     assert some.functions() == ["graphc_conv_2d"] * 2
 
 
+@pytest.mark.parametrize(("layers", "copies"), [(2, 0), (4, 2)])
+def test_plain_networks_of_windows(layers, copies):
+    """They have their channels last where they are deep enough to be worth two copies."""
+    some = Some()
+    x = some.input("x", 1, 200, 9, 10)
+    for _ in range(layers):
+        x = some.conv(x, 200, 3, "ggml_relu")
+    some.output(x)
+    function = "graphc_conv_2d_last" if copies else "graphc_conv_2d"
+    assert [some.functions().count(each) for each in (function, "graphc_copy")] == [layers, copies]
+    some.weights = [each / np.float32(10) for each in some.weights]
+    some.check()
+
+
 @pytest.mark.parametrize("activation", ["", "ggml_relu", "ggml_silu", "clip"])
 @pytest.mark.parametrize("channels", [(16, 16), (20, 33), (70, 130), (300, 24), (5, 40)])
 def test_convolutions_with_channels_last_before_and_after(channels, activation):

@@ -1,4 +1,4 @@
-"""Images whose channels lie one after the other, where convolutions of single channels are, or enough of 1 x 1.
+"""Images whose channels lie one after the other, where convolutions of single channels are, or enough of 1 x 1 and 3 x 3.
 
 Around these a program's images are held as [N, H, W, C]: vectors of channels are full however small an image is, a convolution
 of 1 x 1 is a product with the rows of all pixels, and zeros on one side of an image cost nothing. Which values are held so is
@@ -33,6 +33,10 @@ MOST_PIXELS = 4096
 WORTH_A_COPY = 200
 """Multiplications of convolutions as products that save the time of copying an element."""
 
+WINDOWS = 16
+"""Multiplications of convolutions of 3 x 3 by Winograd's that save the time which one of a product saves: they are fast in either
+order."""
+
 COPIES = ("graphc_copy", "ggml_cont")
 PADS = ("graphc_pad", "ggml_pad_ext")
 PRODUCTS = ("graphc_mul", "ggml_mul")
@@ -45,7 +49,7 @@ def with_channels_last(program: Program) -> Program:
     """The same program of composites, with images held so where that is faster. Its list of kernels may get more of them."""
     calls = program.calls
     if any(call.function == HOST for call in calls) or not any(
-        _is_each_channel(call) or _is_point(call) for call in calls
+        _is_each_channel(call) or _is_point(call) or _is_window(call) for call in calls
     ):
         return program
     layouts = _Layouts(program)
@@ -127,11 +131,11 @@ def _is_window(call: Call) -> bool:
 
 
 def _multiplications(call: Call) -> Dim:
-    """Those of a convolution that is a product of rows of pixels then, in less time; 0 of another call."""
-    if call.function != "graphc_conv_2d" or _is_window(call):
+    """Those of a convolution that takes less time then, as a product of rows of pixels; 0 of another call."""
+    if call.function != "graphc_conv_2d":
         return 0
-    kernel = _tensor(call.args[0])
-    return product(kernel.ne[:3]) * call.result.size
+    found = product(_tensor(call.args[0]).ne[:3]) * call.result.size
+    return found // WINDOWS if _is_window(call) else found
 
 
 def _key(tensor: Tensor) -> Key:
@@ -215,13 +219,13 @@ class _Layouts:
         return call is not None and _is_part(call)
 
     def _chosen(self) -> set[int]:
-        """The calls whose results are held with the channels last: around convolutions of single channels, and of 1 x 1 if
-        these are worth it."""
+        """The calls whose results are held with the channels last: around convolutions of single channels, and of 1 x 1 and 3 x 3
+        if these are worth it."""
         found = self._connected(index for index, call in enumerate(self.old.calls) if _is_each_channel(call))
-        points = {index for index, call in enumerate(self.old.calls) if _is_point(call)} - found
-        while points:
-            more = self._connected([points.pop()])
-            points -= more
+        seeds = {index for index, call in enumerate(self.old.calls) if _is_point(call) or _is_window(call)} - found
+        while seeds:
+            more = self._connected([seeds.pop()])
+            seeds -= more
             if self._is_worth_copies(more):
                 found |= more
         return found
