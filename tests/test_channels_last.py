@@ -321,13 +321,25 @@ def test_plain_networks_of_windows(layers, copies):
     some.check()
 
 
+def test_convolutions_with_dilations_have_their_channels_last():
+    some = Some()
+    x = some.input("x", 1, 64, 9, 10)
+    y = some.b.call("ggml_conv_2d", some.weight(64, 64, 3, 3), x, 1, 1, 2, 2, 2, 2, rank=4)
+    some.output(some.ended(y, "ggml_relu", True))
+    copied = ["ggml_permute", "graphc_copy"]
+    assert some.functions() == [*copied, "graphc_conv_2d_last", *copied]
+    some.check(atol=5e-5)
+
+
 @pytest.mark.parametrize("activation", ["", "ggml_relu", "ggml_silu", "clip"])
 @pytest.mark.parametrize("channels", [(16, 16), (20, 33), (70, 130), (300, 24), (5, 40)])
 def test_convolutions_with_channels_last_before_and_after(channels, activation):
-    """By Winograd's and as products; strides and dilations; pads before and behind that differ."""
+    """By Winograd's and as products; strides and dilations; pads before and behind that differ. The last two meet more of what is
+    around the image than of it."""
     inner, outer = channels
-    for size, stride, dilation in ((3, 1, 1), (3, 1, 1), (3, 2, 1), (1, 2, 1), (5, 1, 2), (2, 3, 1)):
-        p0, p1, q0, q1 = RANDOM.integers(0, 3, 4).tolist()
+    plain = ((3, 1, 1), (3, 1, 1), (3, 2, 1), (1, 2, 1), (5, 1, 2), (2, 3, 1))
+    for size, stride, dilation in (*plain, (3, 1, 2), (3, 1, 3), (3, 1, 12), (2, 2, 25)):
+        p0, p1, q0, q1 = (RANDOM.integers(0, 3, 4) + dilation // 2 * (size - 1)).tolist()
         images, height, width = RANDOM.integers((1, 9, 9), (4, 30, 30)).tolist()
         some = Some()
         x, kernel, bias = (
@@ -348,11 +360,12 @@ def test_convolutions_with_channels_last_before_and_after(channels, activation):
             np.testing.assert_allclose(some.run()[0], exact, rtol=1e-5, atol=atol)
 
 
-def test_what_is_not_finite_stays_where_windows_meet_it():
+@pytest.mark.parametrize("dilation", [1, 2, 7])
+def test_what_is_not_finite_stays_where_windows_meet_it(dilation):
     some = Some()
     x, kernel = some.input("x", 2, 10, 11, 40), some.weight(33, 40, 3, 3)
     some.inputs["x"][0, 5, 5, 7], some.inputs["x"][1, 0, 0, 3] = np.inf, np.nan
-    some.output(some.b.call("graphc_conv_2d_last", kernel, x, None, 1, 1, 1, 1, 1, 1, 1, 1, False, False, rank=4))
+    some.output(some.b.call("graphc_conv_2d_last", kernel, x, None, 1, 1, *[dilation] * 6, False, False, rank=4))
     (found,), (expected,) = some.run(), some.run(own=False)
     np.testing.assert_array_equal(np.isfinite(found), np.isfinite(expected))
     finite = np.isfinite(expected)

@@ -118,12 +118,12 @@ def _makes_it(call: Call) -> bool:
 
 
 def _is_window(call: Call) -> bool:
-    """True for a convolution of 3 x 3 by Winograd's in either order: images are not large, and nothing but a vector is added."""
+    """True for a convolution of 3 x 3 that is fast with channels last: images are not large, and nothing but a vector is added."""
     if call.function != "graphc_conv_2d" or len(call.args) != 11 or _has_groups(call):
         return False
-    kernel, bias, (s0, s1, _, _, d0, d1) = _tensor(call.args[0]), call.args[2], call.args[3:9]
+    kernel, bias, strides = _tensor(call.args[0]), call.args[2], call.args[3:5]
     (width, height), (*size, inner, outer) = call.result.ne[:2], kernel.ne
-    if kernel.weight < 0 or size != [3, 3] or (s0, s1, d0, d1) != (1, 1, 1, 1):
+    if kernel.weight < 0 or size != [3, 3] or strides != (1, 1):
         return False
     small = isinstance(width, int) and isinstance(height, int) and width * height <= MOST_PIXELS
     vector = bias is None or (isinstance(bias, Tensor) and bias.contiguous)
@@ -131,11 +131,12 @@ def _is_window(call: Call) -> bool:
 
 
 def _multiplications(call: Call) -> Dim:
-    """Those of a convolution that takes less time then, as a product of rows of pixels; 0 of another call."""
+    """Those of a convolution that takes less time then, as a product of rows of pixels; 0 of another call. With dilations, it is
+    Winograd's with channels last alone."""
     if call.function != "graphc_conv_2d":
         return 0
     found = product(_tensor(call.args[0]).ne[:3]) * call.result.size
-    return found // WINDOWS if _is_window(call) else found
+    return found // WINDOWS if _is_window(call) and call.args[7:9] == (1, 1) else found
 
 
 def _key(tensor: Tensor) -> Key:

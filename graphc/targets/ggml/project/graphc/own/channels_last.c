@@ -129,16 +129,6 @@ bool graphc_takes_conv_2d_dw_last(const struct ggml_tensor * kernel, const struc
     return known && is_dense(kernel) && is_dense(image) && image->ne[0] >= WIDTH && kernel->ne[0] * kernel->ne[1] * each <= MOST_OF_KERNEL;
 }
 
-/// The first place of a kernel, its elements `dilation` apart, that meets an axis of so many elements if it begins at `from`; or the first
-/// behind those that do.
-static inline int64_t first_place(int64_t from, int64_t dilation, int64_t places) {
-    return from < 0 ? min_of(parts_of(-from, dilation), places) : 0;
-}
-
-static inline int64_t behind_places(int64_t from, int64_t dilation, int64_t places, int64_t size) {
-    return from < size ? min_of(parts_of(size - from, dilation), places) : 0;
-}
-
 /// Kernels of `there` channels, in groups of `each`, and how they go over an image of `width` and `height`, of which lines are there from
 /// `top` on. Pixels of a result's line from `begin` to `end` meet all columns of the kernel.
 struct windows_of_channels {
@@ -169,15 +159,15 @@ static void pack_each(struct windows_of_channels * w, const struct graphc_conv_2
 /// A line of the result, of an image whose lines from `top` on lie at `data`.
 static void convolve_line(const struct windows_of_channels * w, int64_t y, const float * data, float * result) {
     const struct graphc_conv_2d_settings * s = w->s;
-    const int64_t top = y * s->s1 - s->p1, upper = first_place(top, s->d1, w->kh);
-    const int64_t lower = behind_places(top, s->d1, w->kh, w->height), vectors = parts_of(w->there, WIDTH), step = w->pixels.right / s->d0;
+    const int64_t top = y * s->s1 - s->p1, upper = first_inside(top, s->d1, w->kh);
+    const int64_t lower = behind_inside(top, s->d1, w->kh, w->height), vectors = parts_of(w->there, WIDTH), step = w->pixels.right / s->d0;
     const struct window_functions * functions = &windows_of_group[w->each];
     struct pixels p = w->pixels;
     p.rows = (int) (lower - upper);
     for (int64_t x = 0, run; x < s->width; x += run) {
         const bool inside = x >= w->begin && x + SIDE <= w->end;
-        const int64_t left = x * s->s0 - s->p0, first = first_place(left, s->d0, w->kw);
-        const int64_t behind = behind_places(left, s->d0, w->kw, w->width);
+        const int64_t left = x * s->s0 - s->p0, first = first_inside(left, s->d0, w->kw);
+        const int64_t behind = behind_inside(left, s->d0, w->kw, w->width);
         run = inside ? SIDE : 1;
         p.columns = (int) (behind - first);
         p.from = data + ((top + upper * s->d1 - w->top) * w->width + left + first * s->d0) * step;

@@ -36,8 +36,7 @@ struct piece {
 static int cut_panel(const struct windows * w, int64_t x, int64_t y, int64_t z, int64_t count, int64_t kx, int64_t ky, int64_t kz,
                      struct piece pieces[PANEL]) {
     const struct graphc_conv_2d_settings * s = w->s;
-    const int64_t left = kx * s->d0 - s->p0, rest = w->width - left;
-    const int64_t first = left < 0 ? (s->s0 - 1 - left) / s->s0 : 0, end = rest < 0 ? 0 : (rest + s->s0 - 1) / s->s0;  // in the image
+    const int64_t left = kx * s->d0 - s->p0, first = first_inside(left, s->s0, w->across), end = behind_inside(left, s->s0, w->across, w->width);
     int found = 0;
     for (int64_t done = 0, run; done < count; done += run, x = 0, ++y) {
         if (y == w->down) y = 0, ++z;
@@ -182,6 +181,53 @@ static void pack_places(const struct matrix * m, int64_t row, int64_t count, int
     }
 }
 
+/// Pixels of an axis of the result's at which a place of the kernel meets the image, and which pixel the first one meets.
+struct meeting {
+    int64_t first, end, offset;
+};
+
+static inline struct meeting met_across(const struct windows_last * w, int64_t kx) {
+    const int64_t left = kx * w->d0 - w->p0;
+    return (struct meeting){first_inside(left, w->s0, w->across), behind_inside(left, w->s0, w->across, w->width), left};
+}
+
+static inline struct meeting met_down(const struct windows_last * w, int64_t ky) {
+    const int64_t top = ky * w->d1 - w->p1;
+    return (struct meeting){first_inside(top, w->s1, w->down), behind_inside(top, w->s1, w->down, w->height), top};
+}
+
+/// True if a fourth of what windows meet, or more, is no pixel of the image.
+static bool many_are_outside(const struct windows_last * w) {
+    int64_t across = 0, down = 0;
+    for (int64_t kx = 0; kx < w->kw; ++kx) across += met_across(w, kx).end - met_across(w, kx).first;
+    for (int64_t ky = 0; ky < w->kh; ++ky) down += met_down(w, ky).end - met_down(w, ky).first;
+    return 4 * across * down <= 3 * w->kw * w->across * w->kh * w->down;
+}
+
+/// A block whose rows are windows, by a product for each place of the kernel and line of the result, of the pixels that it meets there.
+static void multiply_places(const struct block * whole, const struct windows_last * w) {
+    struct block part = *whole;
+    part.a = (struct matrix){.step = w->s0 * w->all * (int64_t) sizeof(float), .type = GGML_TYPE_F32};
+    part.depth = (int) w->channels, part.first = part.last = false, part.coming_rows = 0;
+    for (int64_t i = 0; i < whole->rows && whole->first; ++i) memset(whole->c + i * whole->ldc, 0, whole->columns * sizeof(float));
+    for (int64_t place = 0; place < w->kw * w->kh; ++place) {
+        const struct meeting across = met_across(w, place % w->kw), down = met_down(w, place / w->kw);
+        part.packed = whole->packed + place * w->channels * PANEL;
+        for (int64_t pixel = w->first, next; pixel < w->first + whole->rows; pixel = next) {
+            const int64_t line = pixel / w->across, start = line * w->across, y = line % w->down;
+            const int64_t first = pixel < start + across.first ? start + across.first : pixel;
+            next = min_of(start + w->across, w->first + whole->rows);
+            part.rows = min_of(next, start + across.end) - first;
+            if (y < down.first || y >= down.end || part.rows <= 0) continue;
+            const int64_t met = (line / w->down * w->height + y * w->s1 + down.offset) * w->width + (first - start) * w->s0 + across.offset;
+            part.a.data = whole->a.data + met * w->all * (int64_t) sizeof(float);
+            part.c = whole->c + (first - w->first) * whole->ldc;
+            multiply(&part);
+        }
+    }
+    if (whole->last) finish(whole, 0, whole->rows);
+}
+
 /// The convolution of an image with channels last: a product with what its windows meet at all pixels, a part of a group's channels at a time.
 static void multiply_windows(struct ggml_tensor * dst, int ith, int nth, struct graphc_conv_2d_settings * s) {
     const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1];
@@ -190,6 +236,7 @@ static void multiply_windows(struct ggml_tensor * dst, int ith, int nth, struct 
     const int64_t together = even_split(channels, DEPTH / places);
     struct windows_last w = {image->ne[0], 0, image->ne[1], image->ne[2], dst->ne[1], dst->ne[2], kernel->ne[0], kernel->ne[1]};
     w.s0 = s->s0, w.s1 = s->s1, w.p0 = s->p0, w.p1 = s->p1, w.d0 = s->d0, w.d1 = s->d1;
+    const bool by_places = !s->pairs && many_are_outside(&w);
     float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
     const struct units u = cut(rows, columns, groups, nth);
     for (int64_t unit; (unit = take(&s->turns, u.count, ith, nth)) < u.count;) {
@@ -209,7 +256,8 @@ static void multiply_windows(struct ggml_tensor * dst, int ith, int nth, struct 
             part.a = (struct matrix){.data = (const char *) from, .type = GGML_TYPE_F32, .windows = &w};
             part.coming = element(&weights, j, part.last ? 0 : part.depth), part.coming_step = weights.step, part.coming_rows = part.last ? 0 : part.columns;
             pack_places(&weights, j, part.columns, w.channels, places, s->pairs, packed);
-            multiply(&part);
+            if (by_places) multiply_places(&part, &w);
+            else multiply(&part);
         }
     }
 }

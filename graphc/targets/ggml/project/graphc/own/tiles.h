@@ -463,6 +463,13 @@ static inline int64_t elements(const struct ggml_tensor * t) { return t->ne[0] *
 
 static inline int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/// Of `count` places, `step` apart from `from` on: the first that is one of an axis of `size` elements; or the first behind those that are.
+static inline int64_t first_inside(int64_t from, int64_t step, int64_t count) { return from < 0 ? min_of(parts_of(-from, step), count) : 0; }
+
+static inline int64_t behind_inside(int64_t from, int64_t step, int64_t count, int64_t size) {
+    return from < size ? min_of(parts_of(size - from, step), count) : 0;
+}
+
 /// True if all elements lie one after the other, in blocks of the type.
 static inline bool is_packed(const struct ggml_tensor * t, int64_t block, size_t size) {
     if (t->ne[0] % block != 0 || t->nb[0] != size) return false;

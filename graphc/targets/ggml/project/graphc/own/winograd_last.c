@@ -1,6 +1,7 @@
 // Convolutions with kernels of 3 x 3 by Winograd's minimal filtering (see `winograd.c`), of images whose channels lie one after the other:
 // tiles are transformed by vectors of channels. For each of the 36 places of a transformed tile there is a product, of all tiles by some
-// channels of the result, of which each part of the kernel is transformed when it is needed.
+// channels of the result, of which each part of the kernel is transformed when it is needed. A kernel with dilations meets pixels that are
+// as far apart: those of each phase of the image are an image of their own, whose tiles are among all others.
 
 #include "winograd_last.h"
 
@@ -20,15 +21,16 @@ enum {
 /// What lies where in the workspace: tiles as [places][tiles][across], a part of the kernel as [places][channels][PANEL], and products as
 /// [places][tiles][PANEL].
 struct plan_last {
-    int64_t channels, width, height, wide, tiles, all;  // of images; tiles of a line, of an image and of all images
+    int64_t channels, width, height;
+    int64_t wide, phase, tiles, all;                    // tiles of a line, of a phase, of an image and of all images
     int64_t across, plane, part, product;               // elements from one to the next: tiles, and places of all three
     int64_t group;                                      // tiles that are multiplied together
     int64_t images, each;                               // elements of the images, and of what each thread needs for itself
 };
 
 static struct plan_last plan_last_of(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
-    struct plan_last p = {.channels = kernel->ne[2], .width = image->ne[1], .height = image->ne[2], .wide = parts_of(s->width, SIDE_4)};
-    p.tiles = p.wide * parts_of(s->height, SIDE_4), p.all = p.tiles * image->ne[3];
+    struct plan_last p = {.channels = kernel->ne[2], .width = image->ne[1], .height = image->ne[2], .wide = parts_of(parts_of(s->width, s->d0), SIDE_4)};
+    p.phase = p.wide * parts_of(parts_of(s->height, s->d1), SIDE_4), p.tiles = p.phase * s->d0 * s->d1, p.all = p.tiles * image->ne[3];
     p.across = odd_vectors(p.channels), p.plane = odd_vectors(p.all * p.across);
     p.group = even_split(p.all, TILES_TOGETHER);
     p.part = odd_vectors(CHANNELS_OF_PART * PANEL), p.product = odd_vectors(p.group * PANEL);
@@ -36,11 +38,21 @@ static struct plan_last plan_last_of(const struct ggml_tensor * kernel, const st
     return p;
 }
 
+/// The first pixel of the result's that a tile of an image is, along a line and down.
+static inline int64_t left_of(const struct plan_last * p, const struct graphc_conv_2d_settings * s, int64_t tile) {
+    return tile / p->phase % s->d0 + tile % p->wide * SIDE_4 * s->d0;
+}
+
+static inline int64_t top_of(const struct plan_last * p, const struct graphc_conv_2d_settings * s, int64_t tile) {
+    return tile / p->phase / s->d0 + tile % p->phase / p->wide * SIDE_4 * s->d1;
+}
+
 bool graphc_takes_winograd_last(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
     const bool numbers = kernel->type == GGML_TYPE_F32 || s->types->blck_size == 1, three = kernel->ne[0] == 3 && kernel->ne[1] == 3;
-    const bool plain = s->s0 == 1 && s->s1 == 1 && s->d0 == 1 && s->d1 == 1 && !s->pairs, some = kernel->ne[2] >= LEAST_CHANNELS_LAST && kernel->ne[3] >= LEAST_CHANNELS_LAST;
+    const bool plain = s->s0 == 1 && s->s1 == 1 && !s->pairs, some = kernel->ne[2] >= LEAST_CHANNELS_LAST && kernel->ne[3] >= LEAST_CHANNELS_LAST;
     const bool whole = kernel->ne[2] == image->ne[0] && s->width * s->height <= MOST_PIXELS_LAST;
-    return three && plain && some && whole && is_weight(kernel, s->types) && numbers && is_dense(image);
+    const bool fewer = MOST_PLACES * plan_last_of(kernel, image, s).tiles <= kernel->ne[0] * kernel->ne[1] * s->width * s->height;  // products
+    return three && plain && some && whole && fewer && is_weight(kernel, s->types) && numbers && is_dense(image);
 }
 
 int64_t graphc_winograd_last_size(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s,
@@ -65,15 +77,16 @@ void graphc_winograd_last_operands(struct ggml_tensor * dst, int ith, int nth, v
     const int64_t units = parts_of(p.all, p.wide);
     for (int64_t unit; (unit = take(&s->turns, units, ith, nth)) < units;) {
         for (int64_t t = unit * p.wide; t < (unit + 1) * p.wide; ++t) {
-            const int64_t tile = t % p.tiles, left = tile % p.wide * SIDE_4 - s->p0, top = tile / p.wide * SIDE_4 - s->p1;
+            const int64_t tile = t % p.tiles, left = left_of(&p, s, tile) - s->p0, top = top_of(&p, s, tile) - s->p1;
             const float * pixels = (const float *) image->data + t / p.tiles * p.height * p.width * p.channels;
             for (int64_t c = 0; c < p.channels; c += WIDTH) {
                 vector d[MOST_PLACES];
-                for (int y = 0; y < SIDE_OF_READ; ++y) {
-                    for (int x = 0; x < SIDE_OF_READ; ++x) {
-                        const bool inside = top + y >= 0 && top + y < p.height && left + x >= 0 && left + x < p.width;
-                        const float * from = pixels + ((top + y) * p.width + left + x) * p.channels + c;
-                        d[y * SIDE_OF_READ + x] = inside ? some_of(from, p.channels - c) : all(0);
+                for (int i = 0; i < SIDE_OF_READ; ++i) {
+                    for (int j = 0; j < SIDE_OF_READ; ++j) {
+                        const int64_t y = top + i * s->d1, x = left + j * s->d0;
+                        const bool inside = y >= 0 && y < p.height && x >= 0 && x < p.width;
+                        const float * from = pixels + (y * p.width + x) * p.channels + c;
+                        d[i * SIDE_OF_READ + j] = inside ? some_of(from, p.channels - c) : all(0);
                     }
                 }
 #pragma GCC unroll 6
@@ -132,7 +145,7 @@ static __attribute__((noinline)) void mend_pixel(const struct plan_last * p, con
         for (int64_t c = 0; c < p->channels; ++c) {
             read_row(kernels, row + i, c * 9, 9, kernel);
             for (int64_t k = 0; k < 9; ++k) {
-                const int64_t ix = x - s->p0 + k % 3, iy = y - s->p1 + k / 3;
+                const int64_t ix = x - s->p0 + k % 3 * s->d0, iy = y - s->p1 + k / 3 * s->d1;
                 if (ix < 0 || ix >= p->width || iy < 0 || iy >= p->height) continue;
                 sum += kernel[k] * image[(iy * p->width + ix) * p->channels + c];
             }
@@ -147,7 +160,7 @@ static void write_tile(const struct plan_last * p, struct ggml_tensor * dst, con
     enum { PLACES = SIDE_4 + 2 };
     const struct ggml_tensor * image = dst->src[0], * bias = dst->src[3];
     const struct bounds bounds = bounds_of(&s->activation);
-    const int64_t tile = t % p->tiles, batch = t / p->tiles, left = tile % p->wide * SIDE_4, top = tile / p->wide * SIDE_4;
+    const int64_t tile = t % p->tiles, batch = t / p->tiles, left = left_of(p, s, tile), top = top_of(p, s, tile);
     const float * pixels_of_image = (const float *) image->data + batch * p->height * p->width * p->channels;
     vector m[MOST_PLACES], pixels[SIDE_4 * SIDE_4], seen = all(0);
     for (int i = 0; i < MOST_PLACES; ++i) m[i] = *(const vector *) (products + i * p->product);
@@ -158,13 +171,13 @@ static void write_tile(const struct plan_last * p, struct ggml_tensor * dst, con
     for (int i = 0; i < SIDE_4 * SIDE_4; ++i) seen += pixels[i] * 0.0f;
     const bool mended = some_are_not_finite((const float *) &seen, WIDTH);
     const vector other = bias == NULL ? all(0) : some_of((const float *) bias->data + row, count);
-    for (int64_t y = 0; y < min_of(SIDE_4, dst->ne[2] - top); ++y) {
-        for (int64_t x = 0; x < min_of(SIDE_4, dst->ne[1] - left); ++x) {
-            vector * pixel = pixels + y * SIDE_4 + x;
-            if (mended) mend_pixel(p, s, kernels, pixels_of_image, row, left + x, top + y, count, (float *) pixel);
+    for (int64_t i = 0, y = top; i < SIDE_4 && y < dst->ne[2]; ++i, y += s->d1) {
+        for (int64_t j = 0, x = left; j < SIDE_4 && x < dst->ne[1]; ++j, x += s->d0) {
+            vector * pixel = pixels + i * SIDE_4 + j;
+            if (mended) mend_pixel(p, s, kernels, pixels_of_image, row, x, y, count, (float *) pixel);
             *pixel += other;
             if (bounds.kept) *pixel = between(*pixel, bounds.low, bounds.high);
-            float * to = (float *) dst->data + ((batch * dst->ne[2] + top + y) * dst->ne[1] + left + x) * dst->ne[0] + row;
+            float * to = (float *) dst->data + ((batch * dst->ne[2] + y) * dst->ne[1] + x) * dst->ne[0] + row;
             if (count == WIDTH) *(unaligned *) to = *pixel;
             else copy((const float *) pixel, 1, count, to);
             if (!bounds.kept && s->activation.function != GRAPHC_NO_ACTIVATION) activate(&s->activation, to, NULL, count, to);
