@@ -118,7 +118,7 @@ def _makes_it(call: Call) -> bool:
 
 
 def _is_window(call: Call) -> bool:
-    """True for a convolution of 3 x 3 that is fast with channels last: images are not large, and nothing but a vector is added."""
+    """True for a convolution of 3 x 3 that is fast with channels last: images are small, and nothing but a vector is added."""
     if call.function != "graphc_conv_2d" or len(call.args) != 11 or _has_groups(call):
         return False
     kernel, bias, strides = _tensor(call.args[0]), call.args[2], call.args[3:5]
