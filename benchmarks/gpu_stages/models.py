@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gpu_stages.stage import Stage, median_of, torch_on_gpu, torch_seconds
+from gpu_stages.stage import Stage, captured, median_of, torch_on_gpu, torch_seconds
 from images import AGAINST, PROMPT, between, described, write
 
 import graphc
@@ -138,7 +138,7 @@ def torch_models(stage: Stage) -> None:
         write(model.shapes, path)
     ways: dict[str, Callable[..., Callable[..., Any]]] = {
         "PyTorch": lambda run, given: run,
-        "PyTorch, a graph": lambda run, given: captured(torch, run, given),
+        "PyTorch, a graph": lambda run, given: captured(run, given),
     }
     if stage.compiles:
         ways["PyTorch, compiled"] = lambda run, given: torch.compile(run, mode="max-autotune")
@@ -148,20 +148,6 @@ def torch_models(stage: Stage) -> None:
             torch.cuda.reset_peak_memory_stats()
             seconds = torch_seconds(timed, *given, repeat=5)
             stage.note(name, seconds, runtime=runtime, peak_mib=torch.cuda.max_memory_allocated() / 2**20)
-
-
-def captured(torch: Any, run: Callable[..., Any], given: list[Any]) -> Callable[..., Any]:
-    """A call, recorded with what it was given."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.inference_mode(), torch.cuda.stream(stream):
-        for _ in range(3):  # what is chosen and allocated once
-            run(*given)
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.inference_mode(), torch.cuda.graph(graph):
-        run(*given)
-    return lambda *_: graph.replay()
 
 
 def torch_parts(torch: Any, model: Any, path: Path) -> list[tuple[str, Callable[..., Any], list[Any]]]:

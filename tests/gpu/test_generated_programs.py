@@ -295,6 +295,25 @@ def test_a_profile_names_the_kernels(tmp_path: Path) -> None:
     assert {"convolution", "linear", "group", "layer", "attention"} <= steps
 
 
+class States(torch.nn.Module):
+    """The states behind all layers, one behind the other, each with something added: more than a node of ggml's reads."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """x: [rows, columns]."""
+        states = [x]
+        for layer in range(12):
+            states.append(torch.softmax(states[-1] + layer, -1))
+        return torch.stack(states) + 1
+
+
+def test_more_parts_than_a_kernel_reads_are_joined_on_the_device() -> None:
+    x = torch.randn(3, 5, generator=torch.Generator().manual_seed(0))
+    with closing(graphc.from_torch(States(), (x,), device=DEVICE)) as model:
+        (result,) = model.run({"x": x.numpy()}).values()
+        assert all(call.launches or call.function in VIEWS for call in executor_of(model).program.calls)
+    assert np.abs(result - States()(x).numpy()).max() < 1e-5
+
+
 class Block(torch.nn.Module):
     """A transformer's block, with a gated feed-forward network."""
 

@@ -151,5 +151,5 @@ INSTRUCTIONS: dict[str, MatrixInstruction] = {
 }
 """By name."""
 
-UNTRIED = {"wgmma_half", "wgmma_bfloat16"}
+UNTRIED = {"wgmma_bfloat16"}
 """Those that no device has run yet: nothing takes them unless they are taken out of here (`benchmarks/gpu.py --untried`)."""

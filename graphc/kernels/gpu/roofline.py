@@ -54,10 +54,13 @@ class Coefficients:
 TERMS = tuple(each.name for each in fields(Coefficients))
 
 USUAL: Mapping[str, Coefficients] = {
-    "sm_90": Coefficients(products=1.75, operations=2.8, shared=0.8, memory=1.6, cache=0.95, wait=1.15, launch=1.1)
+    "sm_90": Coefficients(
+        products=2.3, group_products=0.64, operations=2.8, shared=0.57, memory=1.75, cache=0.76, wait=1.08, launch=1.17
+    )
 }
 """What is expected of an architecture before anything was measured on it; what is not here is as usual. Hopper's were measured on
-an H200 (benchmarks/results/2026-11-26-gpu.md): its data sheet's rate is that of wgmma, of which mma.sync reaches 0.65 at most."""
+an H200 (benchmarks/results/2026-11-26-gpu.md and 2026-11-27-gpu.md): its data sheet's rate is that of wgmma, of which mma.sync
+reaches 0.65 at most, and the operations of threads are counted as if products waited for them."""
 
 
 @dataclass(frozen=True)

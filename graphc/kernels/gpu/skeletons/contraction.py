@@ -167,10 +167,10 @@ class _Contraction:
         layout = schedule.instruction.total_layout(schedule.warps, schedule.repeat)
         names = ("total", "pair_total")[: len(self.b_buffers)]
         totals = [k.map(k.tile(name, layout, role="total"), 0.0) for name in names]
-        for first in range(schedule.ahead):
-            self.copies(constant(first, I64))
+        with k.loop("first_step", schedule.ahead, unrolled=True) as first:
+            self.copies(first)
             k.commit()
-            self.puts(constant(first, I64))
+            self.puts(first)
         with k.loop("step", self.own_steps) as step:
             k.wait(schedule.ahead - 1)
             k.barrier()

@@ -238,15 +238,15 @@ def _repeat(result: Tensor, a: Array, *sizes: Dim) -> Array:
 
 @element("graphc_concat")
 def _concat(result: Tensor, axis: int, *parts: Array) -> Array:
-    return joined(result, axis, parts)
+    return joined(result.ne, axis, parts)
 
 
 @element("ggml_concat")
 def _concat_two(result: Tensor, a: Array, b: Array, axis: int) -> Array:
-    return joined(result, axis, (a, b))
+    return joined(result.ne, axis, (a, b))
 
 
-def joined(result: Tensor, axis: int, parts: Sequence[Array]) -> Array:
+def joined(ne: Quad, axis: int, parts: Sequence[Array]) -> Array:
     """Parts, one after the other along an axis."""
 
     def value(at: Index) -> Scalar:
@@ -259,7 +259,7 @@ def joined(result: Tensor, axis: int, parts: Sequence[Array]) -> Array:
             found = K.select(inside, parts[number].element(_less(at, axis, ends[number])), found)
         return found
 
-    return replace(computed(result.ne, parts, value, len(parts), parts[0].dtype), joined=(axis, tuple(parts)))
+    return replace(computed(ne, parts, value, len(parts), parts[0].dtype), joined=(axis, tuple(parts)))
 
 
 def _less(at: Index, axis: int, begin: Dim) -> Index:

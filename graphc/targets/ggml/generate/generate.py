@@ -28,7 +28,7 @@ from graphc.ops.base import Op
 from graphc.shapes import Dim
 from graphc.targets.ggml.generate.arrays import ZERO, Array, Buffer, Index, K
 from graphc.targets.ggml.generate.blocks import FORMATS, decoded
-from graphc.targets.ggml.generate.elements import DTYPES, ELEMENTS, view
+from graphc.targets.ggml.generate.elements import DTYPES, ELEMENTS, joined, view
 from graphc.targets.ggml.generate.generator import MOST_BUFFERS, Generator, NotGenerated, renamed
 from graphc.targets.ggml.generate.kernels import KERNELS, products
 from graphc.targets.ggml.generate.narrow import HEADROOM, narrow, normalized
@@ -171,6 +171,8 @@ class _Pass:
         found = self.of_call(call, self.read)
         if len(found.buffers) > MOST_BUFFERS:
             found = self.of_call(call, self.read_stored)
+        while len(found.buffers) > MOST_BUFFERS and found.joined is not None:
+            found = joined(found.ne, found.joined[0], self.in_groups(*found.joined))
         if len(found.buffers) > MOST_BUFFERS or found.work > DEEP:
             return self.generator.stored(found)
         return found
@@ -182,6 +184,15 @@ class _Pass:
         return kernel_array(
             self.old.kernels[call.kernel], call.result, [read(arg) for arg in call.args], self.generator
         )
+
+    def in_groups(self, axis: int, parts: Sequence[Array]) -> list[Array]:
+        """Arrays that are joined along an axis, as many of them together in memory as a kernel reads."""
+        found = []
+        for group in (parts[first : first + MOST_BUFFERS] for first in range(0, len(parts), MOST_BUFFERS)):
+            sizes = list(group[0].ne)
+            sizes[axis] = sum((each.ne[axis] for each in group), start=0)
+            found.append(self.generator.stored(joined((sizes[0], sizes[1], sizes[2], sizes[3]), axis, group)))
+        return found
 
     def read_stored(self, arg: Arg) -> Any:
         """An argument, with an array in memory in a tensor's place."""
