@@ -423,6 +423,8 @@ def replaced() -> Program:
     b.output(found, "pooled")
     window = b.conv(last, "window", 20, 24, 1)
     b.output(b.call("ggml_conv_2d", b.weight("strided", 20, 24, 3, 3), window, 2, 2, 1, 1, 1, 1, rank=4), "strided")
+    beside = b.call("ggml_conv_2d", b.weight("window_beside", 24, 24, 3, 3), window, 1, 1, 1, 1, 1, 1, rank=4)
+    b.output(b.binary("ggml_add", beside, window), "added")
     x = b.binary("ggml_add", shared, b.reshape(b.weight("bias", 32), (1, 32, 1, 1)))
     tokens = b.cont(b.transpose(b.reshape(x, (2, 32, 480)), (0, 2, 1)))
     q, k, v = (

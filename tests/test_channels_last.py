@@ -321,6 +321,60 @@ def test_plain_networks_of_windows(layers, copies):
     some.check()
 
 
+def test_blocks_of_two_windows_add_what_passes_by():
+    """As ResNet-18's."""
+    some = Some()
+    x = some.input("x", 2, 128, 9, 10)
+    for _ in range(3):
+        y = some.conv(some.conv(x, 128, 3, "ggml_relu"), 128, 3)
+        x = some.b.unary("ggml_relu", some.b.binary("ggml_add", y, x))
+    some.output(x)
+    copied = ["ggml_permute", "graphc_copy"]
+    assert some.functions() == [*copied, *["graphc_conv_2d_last"] * 6, *copied]
+    some.weights = [each / np.float32(10) for each in some.weights]
+    some.check()
+
+
+def test_convolutions_of_single_channels_add_what_passes_by():
+    some = Some()
+    x = some.input("x", 2, 20, 9, 10)
+    y = some.b.binary("ggml_add", some.each(x), x)
+    some.output(some.b.binary("ggml_add", some.each(some.conv(y, 20)), y))
+    copied = ["ggml_permute", "graphc_copy"]
+    assert some.functions() == [
+        *copied,
+        *["graphc_conv_2d_last", "graphc_linear", "graphc_conv_2d_last"],
+        *copied,
+    ]
+    some.check()
+
+
+def test_zeros_that_are_added_to_a_convolution_stay():
+    some = Some()
+    padded = some.b.call("ggml_pad_ext", some.input("x", 2, 20, 9, 11), 0, 2, 2, 0, 0, 0, 0, 0, rank=4)
+    some.output(some.b.binary("ggml_add", some.each(padded), padded))
+    assert "graphc_pad" in some.functions()
+    some.check()
+
+
+@pytest.mark.parametrize("width", [1, 7])
+@pytest.mark.parametrize(("channels", "size", "dilation"), [(20, 3, 1), (20, 5, 1), (20, 3, 9), (1, 3, 1)])
+def test_images_that_are_added_to_convolutions(channels, size, dilation, width):
+    """By Winograd's, as products, and as products that multiply no zeros; one is more than a call of our own reads."""
+    some = Some()
+    x, kernel = some.input("x", 2, 8, width, channels), some.weight(33, channels, size, size)
+    sums = [some.input(f"sum{each}", 2, 8, width, 33) for each in range(6)]
+    pads = [size // 2 * dilation] * 4
+    y = some.b.call(
+        "graphc_conv_2d_last",
+        *(kernel, x, some.weight(33), 1, 1, *pads, dilation, dilation, False, False),
+        *sums,
+        rank=4,
+    )
+    some.output(some.b.unary("ggml_relu", y))
+    some.check(atol=5e-5)
+
+
 def test_convolutions_with_dilations_have_their_channels_last():
     some = Some()
     x = some.input("x", 1, 64, 9, 10)

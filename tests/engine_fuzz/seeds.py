@@ -103,7 +103,8 @@ OTHERS: dict[str, Arguments] = {
     "graphc_conv_3d": lambda t: (t.deep, t.x, t.pair, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1, True, t.y),
     "graphc_conv_2d_dw": lambda t: (t.each, t.x, t.vector, 1, 1, 1, 1, 1, 1, False, t.channel),
     "graphc_conv_2d_last": lambda t: (
-        t.kernel, t.builder.call("ggml_permute", t.x, 1, 2, 0, 3, rank=4), t.bias, 1, 1, 1, 1, 2, 1, 1, 1, False, False),
+        t.kernel, t.builder.call("ggml_permute", t.x, 1, 2, 0, 3, rank=4), t.bias, 1, 1, 1, 1, 2, 1, 1, 1, False, False,
+        t.bias),
     "graphc_expanded_conv_2d": lambda t: (
         t.widening, t.narrow, t.pixel, True, t.pixel_kernels, t.pixel, 1, 2, 1, 1, 2, 1, 1, 1, False),
     **dict.fromkeys(("graphc_layer_norm", "graphc_rms_norm"), lambda t: (t.x, t.row, t.row, 0.5)),

@@ -60,10 +60,20 @@ def _is_each_channel(call: Call) -> bool:
     channels = call.result.ne[2]
     return (
         call.function == "graphc_conv_2d_dw"
-        and len(call.args) == 10
+        and _adds_images(call)
         and isinstance(channels, int)
         and channels >= LEAST_CHANNELS
     )
+
+
+def _sums(call: Call) -> list[Tensor]:
+    """What is added to a convolution besides its bias."""
+    return [arg for arg in call.args[10:] if isinstance(arg, Tensor)]
+
+
+def _adds_images(call: Call) -> bool:
+    """True if what is added to a convolution besides its bias is as large as the result."""
+    return all(each.ne == call.result.ne for each in _sums(call))
 
 
 def _has_groups(call: Call) -> bool:
@@ -84,11 +94,9 @@ def _is_point(call: Call) -> bool:
     if call.function != "graphc_conv_2d" or _has_groups(call):
         return False
     kernel, _, bias, *settings = call.args[:9]
-    sums = call.args[11:]
     vector = bias is None or (isinstance(bias, Tensor) and bias.contiguous)
-    same = all(isinstance(each, Tensor) and each.ne == call.result.ne for each in sums)
     weight = isinstance(kernel, Tensor) and kernel.ne[:2] == (1, 1) and kernel.contiguous and kernel.weight >= 0
-    return weight and vector and same and settings == [1, 1, 0, 0, 1, 1]
+    return weight and vector and _adds_images(call) and settings == [1, 1, 0, 0, 1, 1]
 
 
 def _is_part(call: Call) -> bool:
@@ -118,8 +126,8 @@ def _makes_it(call: Call) -> bool:
 
 
 def _is_window(call: Call) -> bool:
-    """True for a convolution of 3 x 3 that is fast with channels last: images are small, and nothing but a vector is added."""
-    if call.function != "graphc_conv_2d" or len(call.args) != 11 or _has_groups(call):
+    """True for a convolution of 3 x 3 that is fast with channels last: of small images, which adds a vector and whole images."""
+    if call.function != "graphc_conv_2d" or not _adds_images(call) or _has_groups(call):
         return False
     kernel, bias, strides = _tensor(call.args[0]), call.args[2], call.args[3:5]
     (width, height), (*size, inner, outer) = call.result.ne[:2], kernel.ne
@@ -277,7 +285,8 @@ class _Layouts:
             and _is_point(call)
             and len(call.args) == 11
             and not self._is_gate(_tensor(call.args[1]).call)
-            and [_is_each_channel(self.old.calls[each]) for each in readers] == [True]
+            and [_is_each_channel(self.old.calls[each]) and not _sums(self.old.calls[each]) for each in readers]
+            == [True]
         )
 
     def _is_gate(self, index: int) -> bool:
@@ -296,7 +305,8 @@ class _Layouts:
         if call is None or call.function not in PADS or call.args[5:] != (0, 0, 0, 0) or index in self.read_out:
             return False
         readers = self.readers.get(index, [])
-        return all(
+        added = {arg.call for each in readers for arg in _sums(self.old.calls[each])}
+        return index not in added and all(
             _is_each_channel(self.old.calls[each])
             or (each in self.last and (_makes_it(self.old.calls[each]) or _is_in_groups(self.old.calls[each])))
             for each in readers
@@ -489,8 +499,9 @@ class _Layouts:
         kernel, bias = self._as_it_was(_tensor(call.args[0]), call), self._vector(call.args[2], call)
         if kernel.ne[2] == 1 and kernel.ne[3] != image.ne[0]:  # each channel as often as there are kernels for it
             image = self._add(call, "graphc_upscale", [image, kernel.ne[3], *image.ne[1:], NEAREST, True])
-        direct, activation = call.args[9:] if call.function == "graphc_conv_2d" else (False, call.args[9])
-        return self._add(call, "graphc_conv_2d_last", [kernel, image, bias, *settings, direct, activation])
+        direct, activation = call.args[9:11] if call.function == "graphc_conv_2d" else (False, call.args[9])
+        sums = (self._last(each, call) for each in _sums(call))
+        return self._add(call, "graphc_conv_2d_last", [kernel, image, bias, *settings, direct, activation, *sums])
 
     def _expanded(self, point: Call, call: Call, settings: list[Arg]) -> Tensor:
         """A convolution of single channels of what one of 1 x 1 makes."""

@@ -116,11 +116,11 @@ def conv_2d_dw(
 @composite(made=9, multiplied=2)
 def conv_2d_last(
     call: Expansion, kernel: Tensor, image: Tensor, bias: Tensor | None, s0: int, s1: int, p0: int, p1: int, q0: int, q1: int,
-    d0: int, d1: int, direct: bool, activation: ActivationOrNone,
+    d0: int, d1: int, direct: bool, activation: ActivationOrNone, *sums: Tensor,
 ) -> Tensor:  # fmt: skip
     """The same of images with their channels last, [N, H, W, C], which may lie in planes, with pads before and behind, plus a
-    vector [C_out]; the result is [N, H, W, C_out]. With kernels [C, 1, KH, KW] each channel is by itself."""
-    return _last(call, kernel, image, bias, (s0, s1), (p0, p1, q0, q1), (d0, d1), direct, activation)
+    vector [C_out], plus each of `sums`; the result is [N, H, W, C_out]. With kernels [C, 1, KH, KW] each channel is by itself."""
+    return _last(call, kernel, image, (bias, *sums), (s0, s1), (p0, p1, q0, q1), (d0, d1), direct, activation)
 
 
 @composite(made=12, multiplied=2)
@@ -134,11 +134,11 @@ def expanded_conv_2d(
     pixels = call("ggml_reshape_4d", image, c, w * h, n, 1) if image.contiguous else image
     wide = summed(call, call("ggml_mul_mat", weight, pixels), (sum,), inner)
     wide = call("ggml_reshape_4d", wide, wide.ne[0], w, h, n)
-    return _last(call, kernel, wide, bias, (s0, s1), (p0, p1, q0, q1), (d0, d1), False, activation)
+    return _last(call, kernel, wide, (bias,), (s0, s1), (p0, p1, q0, q1), (d0, d1), False, activation)
 
 
 def _last(
-    call: Expansion, kernel: Tensor, image: Tensor, bias: Tensor | None, strides: tuple[int, int],
+    call: Expansion, kernel: Tensor, image: Tensor, sums: Iterable[Tensor | None], strides: tuple[int, int],
     pads: tuple[int, int, int, int], dilations: tuple[int, int], direct: bool, activation: ActivationOrNone,
 ) -> Tensor:  # fmt: skip
     """A convolution of an image with its channels last, by one of planes."""
@@ -148,7 +148,7 @@ def _last(
     if (p0, p1) != (q0, q1):
         planes, p0, p1 = call("ggml_pad_ext", planes, p0, q0, p1, q1, 0, 0, 0, 0), 0, 0
     found = _convolution(call, kernel, planes, (*strides, p0, p1, *dilations), direct)
-    return summed(call, from_planes(call, found), (bias,), activation)
+    return summed(call, from_planes(call, found), sums, activation)
 
 
 def _convolution(call: Expansion, kernel: Tensor, image: Tensor, settings: tuple[int, ...], direct: bool) -> Tensor:

@@ -285,8 +285,8 @@ tensor * graphc_build_conv_2d_dw(builder * b, tensor * kernel, tensor * image, t
 }
 
 tensor * graphc_build_conv_2d_last(builder * b, tensor * kernel, tensor * image, tensor * bias, int s0, int s1, int p0, int p1, int q0, int q1,
-                                   int d0, int d1, bool direct, const struct graphc_activation * activation) {
-    const struct tail tail = {bias, NULL, 0, activation};
+                                   int d0, int d1, bool direct, const struct graphc_activation * activation, tensor ** sums, int count) {
+    const struct tail tail = {bias, sums, count, activation};
     const struct strides strides = {s0, s1, p0, p1, q0, q1, d0, d1};
     int64_t ne[] = {kernel->ne[3], 0, 0, image->ne[3]};
     struct graphc_conv_2d_settings settings = settings_of(&strides, kernel->ne, image->ne + 1, ne + 1);
@@ -305,7 +305,13 @@ tensor * graphc_build_conv_2d_last(builder * b, tensor * kernel, tensor * image,
     const int64_t elements = winograd ? b->own->winograd_last_size(kernel, image, &settings, b->threads) : 0;
     if (winograd && !transformed_before(b, b->own->winograd_last_operands, elements, &settings, sources)) return NULL;
     ggml_custom_op_t function = winograd ? b->own->winograd_last : few ? b->own->conv_2d_dw_last : b->own->conv_2d_last;
-    return computed_with_tail(b, function, &settings, sizeof settings, &settings.activation, ne, sources, winograd ? 3 : 2, false, tail);
+    const bool adds = !few && b->ggml->is_contiguous(image) && image->ne[0] > 1 && ne[1] > 1;  // whole images, whose pixels are rows then
+    const size_t whole = sizeof(float) * (size_t) (ne[0] * ne[1] * ne[2] * ne[3]);
+    int taken = 0;
+    while (adds && taken < count && b->ggml->is_contiguous(sums[taken]) && b->ggml->nbytes(sums[taken]) == whole) ++taken;
+    const struct tail first = {bias, sums, taken, taken == count ? activation : NULL}, rest = {NULL, sums + taken, count - taken, activation};
+    tensor * found = computed_with_tail(b, function, &settings, sizeof settings, &settings.activation, ne, sources, winograd ? 3 : 2, false, first);
+    return taken == count ? found : with_tail(b, found, rest);
 }
 
 tensor * graphc_build_expanded_conv_2d(builder * b, tensor * weight, tensor * image, tensor * sum,
@@ -323,7 +329,7 @@ tensor * graphc_build_expanded_conv_2d(builder * b, tensor * weight, tensor * im
         tensor * wide = graphc_build_linear(b, weight, pixels, inner, &sum, sum != NULL);
         if (wide == NULL) return NULL;
         wide = b->ggml->reshape_4d(b->context, wide, wide->ne[0], size[1], size[2], size[3]);
-        return graphc_build_conv_2d_last(b, kernel, wide, bias, s0, s1, p0, p1, q0, q1, d0, d1, false, activation);
+        return graphc_build_conv_2d_last(b, kernel, wide, bias, s0, s1, p0, p1, q0, q1, d0, d1, false, activation, NULL, 0);
     }
     tensor * sources[] = {weight, image, kernel, sum, NULL};
     settings.added = sum != NULL;

@@ -243,7 +243,7 @@ static void multiply_windows(struct ggml_tensor * dst, int ith, int nth, struct 
         const bool tall = rows > dst->ne[0];
         const int64_t across = u.columns * groups, part_of_rows = tall ? unit / across : unit % u.parts, number = tall ? unit % across : unit / u.parts;
         const int64_t group = number / u.columns, first = number % u.columns * u.wide, j = group * columns + first, i = part_of_rows * u.rows;
-        struct block part = {.dst = dst, .at = {{j, 0, 0, 0}}, .axis = 1, .packed = packed, .ldc = dst->ne[0], .activation = &s->activation, .pairs = s->pairs};
+        struct block part = {.dst = dst, .at = {{j, i, 0, 0}}, .axis = 1, .packed = packed, .ldc = dst->ne[0], .activation = &s->activation, .pairs = s->pairs};
         part.c = (float *) dst->data + i * dst->ne[0] + j, part.rows = min_of(rows - i, u.rows), part.columns = min_of(columns - first, u.wide);
         w.first = i;
         for (int64_t channel = 0; channel < channels; channel += together) {

@@ -158,7 +158,7 @@ static __attribute__((noinline)) void mend_pixel(const struct plan_last * p, con
 static void write_tile(const struct plan_last * p, struct ggml_tensor * dst, const struct graphc_conv_2d_settings * s, const struct matrix * kernels,
                        const float * products, int64_t t, int64_t row, int64_t count) {
     enum { PLACES = SIDE_4 + 2 };
-    const struct ggml_tensor * image = dst->src[0], * bias = dst->src[3];
+    const struct ggml_tensor * image = dst->src[0], * other;
     const struct bounds bounds = bounds_of(&s->activation);
     const int64_t tile = t % p->tiles, batch = t / p->tiles, left = left_of(p, s, tile), top = top_of(p, s, tile);
     const float * pixels_of_image = (const float *) image->data + batch * p->height * p->width * p->channels;
@@ -170,14 +170,16 @@ static void write_tile(const struct plan_last * p, struct ggml_tensor * dst, con
     for (int y = 0; y < SIDE_4; ++y) gather(SIDE_4, m + y * PLACES, 1, pixels + y * SIDE_4, 1);
     for (int i = 0; i < SIDE_4 * SIDE_4; ++i) seen += pixels[i] * 0.0f;
     const bool mended = some_are_not_finite((const float *) &seen, WIDTH);
-    const vector other = bias == NULL ? all(0) : some_of((const float *) bias->data + row, count);
     for (int64_t i = 0, y = top; i < SIDE_4 && y < dst->ne[2]; ++i, y += s->d1) {
         for (int64_t j = 0, x = left; j < SIDE_4 && x < dst->ne[1]; ++j, x += s->d0) {
             vector * pixel = pixels + i * SIDE_4 + j;
             if (mended) mend_pixel(p, s, kernels, pixels_of_image, row, x, y, count, (float *) pixel);
-            *pixel += other;
+            const int64_t number = (batch * dst->ne[2] + y) * dst->ne[1] + x;
+            for (int source = 3; source < GGML_MAX_SRC && (other = dst->src[source]) != NULL; ++source) {
+                *pixel += some_of((const float *) other->data + number * step(other, 1) + row, count);
+            }
             if (bounds.kept) *pixel = between(*pixel, bounds.low, bounds.high);
-            float * to = (float *) dst->data + ((batch * dst->ne[2] + y) * dst->ne[1] + x) * dst->ne[0] + row;
+            float * to = (float *) dst->data + number * dst->ne[0] + row;
             if (count == WIDTH) *(unaligned *) to = *pixel;
             else copy((const float *) pixel, 1, count, to);
             if (!bounds.kept && s->activation.function != GRAPHC_NO_ACTIVATION) activate(&s->activation, to, NULL, count, to);

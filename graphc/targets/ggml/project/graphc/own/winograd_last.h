@@ -19,8 +19,8 @@ GRAPHC_API int64_t graphc_winograd_last_size(const struct ggml_tensor * kernel, 
 /// Transforms the images src[1], for the kernel src[0].
 GRAPHC_API void graphc_winograd_last_operands(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
-/// As `graphc_conv_2d_last`, for the image src[0], what `graphc_winograd_last_operands` made, src[1], the kernel src[2], and the vector
-/// src[3], if it is there.
+/// As `graphc_conv_2d_last`, for the image src[0], what `graphc_winograd_last_operands` made, src[1], the kernel src[2], and what is
+/// added, from src[3] on: vectors, and images like the result.
 GRAPHC_API void graphc_winograd_last(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 #ifdef __cplusplus
