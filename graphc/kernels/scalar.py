@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 from threading import RLock
-from typing import TYPE_CHECKING, Literal, TypeAlias, Union, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union, get_args
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -72,6 +72,10 @@ class Scalar:
     total: bool
     value: int | float | bool
     dim: Dim | None
+
+    def __reduce__(self) -> tuple[Callable[..., Scalar], tuple[Any, ...]]:
+        """How it is pickled: what is read is the one node with these fields, too."""
+        return make, (self.kind, self.dtype, self.args, self.data)
 
     def __add__(self, other: Operand) -> Scalar:
         return _binary("+", self, other)

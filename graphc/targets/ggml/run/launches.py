@@ -23,7 +23,8 @@ from graphc.kernels.gpu.launch import arguments, grid
 from graphc.kernels.gpu.schedule import Schedule
 from graphc.shapes import integer
 from graphc.targets.ggml.generate.folder import read_kernels
-from graphc.targets.ggml.generate.generate import Generated, generated
+from graphc.targets.ggml.generate.generate import Generated
+from graphc.targets.ggml.generate.kept import kept_or_generated
 from graphc.targets.ggml.generate.schedules import form_for, scheduling_for
 from graphc.targets.ggml.program.device_code import DeviceCode, checksum
 from graphc.targets.ggml.program.launch import COUNTERS_TENSOR, SCRATCH_TENSOR, Choice, Launch, Launches
@@ -39,7 +40,7 @@ def launched(program: Program, backend: Any, folder: Path | None, trust: bool) -
     # code in an engine is of fixed rules' schedules
     scheduling = None if trust and program.device_code is not None else scheduling_for(backend)
     form = form_for(ggml.ggml_backend_get_device(backend))
-    return LaunchedKernels(generated(program, not is_exact(), scheduling, form), backend, folder, trust)
+    return LaunchedKernels(kept_or_generated(program, not is_exact(), scheduling, form), backend, folder, trust)
 
 
 class LaunchedKernels:
