@@ -6,6 +6,7 @@ depends on sizes, so the guess must cost microseconds: `guess` is `roofline.esti
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -88,11 +89,17 @@ class Sizes:
         )
         return replace(self, rows=rows, columns=columns, depth=depth, batch=batch)
 
-    @property
+    @functools.cached_property
     def numbers(self) -> tuple[int, int, int, int]:
         """Rows, columns, length of a sum and number of products, where they are known."""
         rows, columns, depth, batch = self.rows, self.columns, self.depth, self.batch
         assert isinstance(rows, int) and isinstance(columns, int) and isinstance(depth, int) and isinstance(batch, int)  # noqa: PT018
+        return rows, columns, depth, batch
+
+    @functools.cached_property
+    def counts(self) -> tuple[int, int, int, int]:
+        """The same, none of which is 0: what there is nothing of takes no time worth a thought."""
+        rows, columns, depth, batch = (max(each, 1) for each in self.numbers)
         return rows, columns, depth, batch
 
     def __str__(self) -> str:
@@ -211,7 +218,7 @@ def in_orders(schedule: Schedule, sizes: Sizes, gpu: Gpu) -> Iterator[Schedule]:
     """A schedule, and where the second cache can hold the second operand but not everything, the same whose blocks go across:
     they read the first operand once."""
     yield schedule
-    rows, columns, depth, batch = _numbers(sizes)
+    rows, columns, depth, batch = sizes.counts
     first, second = (size * sizes.operand.itemsize for size in (rows * depth // sizes.taps, columns * depth))
     several = schedule.parts == batch == 1 and columns > schedule.columns
     if several and second <= gpu.cache < first + second + 4 * rows * columns:
@@ -220,7 +227,7 @@ def in_orders(schedule: Schedule, sizes: Sizes, gpu: Gpu) -> Iterator[Schedule]:
 
 def blocks_of(schedule: Schedule, sizes: Sizes) -> int:
     """How many blocks there are for known sizes."""
-    rows, columns, _, batch = _numbers(sizes)
+    rows, columns, _, batch = sizes.counts
     return -(-rows // schedule.rows) * -(-columns // schedule.columns) * batch * schedule.parts
 
 
@@ -237,7 +244,7 @@ def guess(sizes: Sizes, schedule: Schedule, gpu: Gpu, coefficients: Coefficients
 def terms_of(sizes: Sizes, schedule: Schedule, gpu: Gpu, tail: int = 1) -> Terms:
     """What a contraction of known sizes takes by the data sheet, term by term; `tail` are the operations for each result that are
     done on its way out."""
-    rows, columns, depth, batch = _numbers(sizes)
+    rows, columns, depth, batch = sizes.counts
     item, parts, one = sizes.operand.itemsize, schedule.parts, schedule.instruction
     blocks = blocks_of(schedule, sizes)
     steps = -(-depth // (schedule.depth * parts))
@@ -280,9 +287,3 @@ def terms_of(sizes: Sizes, schedule: Schedule, gpu: Gpu, tail: int = 1) -> Terms
 
 APART: dict[int, set[int]] = {0: {0, 2}, 1: {1, 2}, 2: {0, 1, 2}}
 """Along which axes of the grid blocks read different elements of the operands, and of parts of sums."""
-
-
-def _numbers(sizes: Sizes) -> tuple[int, int, int, int]:
-    """The numbers, none of which is 0: what there is nothing of takes no time worth a thought."""
-    rows, columns, depth, batch = (max(each, 1) for each in sizes.numbers)
-    return rows, columns, depth, batch

@@ -8,7 +8,6 @@ what is known of an architecture, and measurements of a device refit them (`fitt
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
@@ -173,7 +172,8 @@ def parts_of(terms: Terms, by: Coefficients) -> tuple[dict[str, float], str]:
 
     What could be done at once is only in part: a block copies, multiplies and writes in turns, and other blocks fill its gaps. So
     times of n blocks at once add up as their (n + 1)th powers do. What is short beside the longest hides behind it."""
-    taken = {name: getattr(by, name) * terms.seconds[name] for name in TERMS}
+    factors = vars(by)
+    taken = {name: factors[name] * terms.seconds[name] for name in TERMS}
     at_once = {limit: sum(taken[name] for name in names) for limit, names in LIMITS.items()}
     longest = max(at_once, key=lambda limit: at_once[limit])
     weights = dict.fromkeys(TERMS, 1.0)
@@ -193,7 +193,8 @@ def parts_of(terms: Terms, by: Coefficients) -> tuple[dict[str, float], str]:
 def combined(terms: Terms, by: Coefficients) -> tuple[float, str]:
     """Seconds of terms, and which of them is the longest."""
     weights, limit = parts_of(terms, by)
-    return sum(weights[name] * getattr(by, name) * terms.seconds[name] for name in TERMS), limit
+    factors = vars(by)
+    return sum(weights[name] * factors[name] * terms.seconds[name] for name in TERMS), limit
 
 
 def resident_blocks(threads: int, shared: int, own_registers: int, gpu: Gpu) -> int:
@@ -207,21 +208,25 @@ def resident_blocks(threads: int, shared: int, own_registers: int, gpu: Gpu) -> 
 def _memory_bytes(counted: Cost, sizes: list[int], held: int, gpu: Gpu) -> int:
     """Bytes that memory itself reads and writes. What is read of what others wrote, the second cache has as far as everything
     fits into it; and of what is discarded then, no more is written."""
-    asked, writes = Counter[int](), Counter[int]()
+    asked, writes, discarded = dict[int, int](), dict[int, int](), set[int]()
     for each in counted.phases:
-        asked += Counter({number: each.blocks * read for number, read in each.reads.items()})
-        writes += Counter({number: each.blocks * written for number, written in each.writes.items()})
-    once = {number: min(read, sizes[number]) for number, read in asked.items()}
+        for number, nbytes in each.reads.items():
+            asked[number] = asked.get(number, 0) + each.blocks * nbytes
+        for number, nbytes in each.writes.items():
+            writes[number] = writes.get(number, 0) + each.blocks * nbytes
+        discarded |= each.discarded if gpu.discards else set()
+    once = {number: min(nbytes, sizes[number]) for number, nbytes in asked.items() if nbytes}
     kept = min(1.0, gpu.cache / max(sum(once.values()), 1))
-    discarded = set[int]().union(*(each.discarded for each in counted.phases)) if gpu.discards else set()
-    written = sum(
-        round(min(nbytes, sizes[number]) * (1 - kept if number in discarded else 1))
-        for number, nbytes in writes.items()
-    )
-    own = sum(nbytes for number, nbytes in once.items() if number in writes)
-    others = {number: nbytes for number, nbytes in once.items() if number not in writes}
-    read = sum(min(asked[each], once[each] * _times(each, counted, once, held, gpu)) for each in others)
-    return written + round(own * (1 - kept)) + read
+    found = 0
+    for number, nbytes in writes.items():
+        found += round(min(nbytes, sizes[number]) * (1 - kept if number in discarded else 1))
+    own = 0
+    for number, nbytes in once.items():
+        if number in writes:
+            own += nbytes
+        else:
+            found += min(asked[number], nbytes * _times(number, counted, once, held, gpu))
+    return found + round(own * (1 - kept))
 
 
 def _times(tensor: int, counted: Cost, once: Mapping[int, int], held: int, gpu: Gpu) -> int:
