@@ -19,7 +19,7 @@ from graphc.targets.ggml.program.composites import COMPOSITES
 from graphc.targets.ggml.program.composites.composite import RAISED, RAISED_LAST, TAILS
 from graphc.targets.ggml.program.program import Output, Program
 from graphc.targets.ggml.program.sections import Section
-from graphc.targets.ggml.program.tensor import Tensor
+from graphc.targets.ggml.program.tensor import ProgramError, Tensor
 from graphc.targets.ggml.program.verify import check_signature
 from graphc.targets.ggml.run.device.tensors import VIEW_OPS, address
 from graphc.targets.ggml.run.executor import Executor
@@ -348,6 +348,21 @@ def test_a_composite_reads_vectors_along_channels(function, behind, read):
     assert [call.function for call in before] == ["ggml_reshape_4d"] * (read[0] == "image_sum")
     (found,), (expected,) = ran(program, True), ran(program, False)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("function", "place"), [("graphc_conv_2d_last", 2), ("graphc_expanded_conv_2d", 2), ("graphc_expanded_conv_2d", 5)]
+)
+def test_images_with_channels_last_have_a_vector_added(function, place):
+    """Of what an image could have added, our own code would read the first numbers alone."""
+    program = Program("some")
+    tensors = Tensors(program)
+    name, args = FIRST[function]
+    given = [getattr(tensors, a) if isinstance(a, str) else a for a in args]
+    tensors.builder.call(name, *given, rank=4)
+    given[place] = program.add_weight("image", F32, (1, 1, 10, 20))
+    with pytest.raises(ProgramError, match="in the place of a vector"):
+        tensors.builder.call(name, *given, rank=4)
 
 
 def test_sizes_that_are_given_back_need_no_call():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import cast as typed
 
 from graphc.shapes import Dim
@@ -120,7 +120,7 @@ def conv_2d_last(
 ) -> Tensor:  # fmt: skip
     """The same of images with their channels last, [N, H, W, C], which may lie in planes, with pads before and behind, plus a
     vector [C_out], plus each of `sums`; the result is [N, H, W, C_out]. With kernels [C, 1, KH, KW] each channel is by itself."""
-    return _last(call, kernel, image, (bias, *sums), (s0, s1), (p0, p1, q0, q1), (d0, d1), direct, activation)
+    return _last(call, kernel, image, bias, sums, (s0, s1), (p0, p1, q0, q1), (d0, d1), direct, activation)
 
 
 @composite(made=12, multiplied=2)
@@ -131,24 +131,32 @@ def expanded_conv_2d(
     """The same of each channel by itself, of what a weight [C_wide, C] makes of the pixels, plus a vector [C_wide], and an
     `inner` activation of that."""
     c, w, h, n = image.ne
+    require_vectors(sum)
     pixels = call("ggml_reshape_4d", image, c, w * h, n, 1) if image.contiguous else image
     wide = summed(call, call("ggml_mul_mat", weight, pixels), (sum,), inner)
     wide = call("ggml_reshape_4d", wide, wide.ne[0], w, h, n)
-    return _last(call, kernel, wide, (bias,), (s0, s1), (p0, p1, q0, q1), (d0, d1), False, activation)
+    return _last(call, kernel, wide, bias, (), (s0, s1), (p0, p1, q0, q1), (d0, d1), False, activation)
 
 
 def _last(
-    call: Expansion, kernel: Tensor, image: Tensor, sums: Iterable[Tensor | None], strides: tuple[int, int],
+    call: Expansion, kernel: Tensor, image: Tensor, bias: Tensor | None, sums: Sequence[Tensor], strides: tuple[int, int],
     pads: tuple[int, int, int, int], dilations: tuple[int, int], direct: bool, activation: ActivationOrNone,
 ) -> Tensor:  # fmt: skip
     """A convolution of an image with its channels last, by one of planes."""
+    require_vectors(bias)
     p0, p1, q0, q1 = pads
     planes = call("ggml_permute", image, *FIRST)
     planes = planes if planes.contiguous else call("ggml_cont", planes)
     if (p0, p1) != (q0, q1):
         planes, p0, p1 = call("ggml_pad_ext", planes, p0, q0, p1, q1, 0, 0, 0, 0), 0, 0
     found = _convolution(call, kernel, planes, (*strides, p0, p1, *dilations), direct)
-    return summed(call, from_planes(call, found), sums, activation)
+    return summed(call, from_planes(call, found), (bias, *sums), activation)
+
+
+def require_vectors(*operands: Tensor | None) -> None:
+    """Raises ProgramError for operands that are no vectors."""
+    for each in operands:
+        require(each is None or each.ne[1:] == (1, 1, 1), f"{each and each.ne} in the place of a vector")
 
 
 def _convolution(call: Expansion, kernel: Tensor, image: Tensor, settings: tuple[int, ...], direct: bool) -> Tensor:
