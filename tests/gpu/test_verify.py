@@ -94,7 +94,7 @@ FAULTS = {
 TOGETHER_FAULTS = {
     "a stage is overwritten while it is multiplied": without(Wait, 1),
     "sums are read before products are done": without(Wait, 3),
-    "no end of products": without(Commit, 3),
+    "no end of products": without(Commit, 2),
     "products of what no barrier was behind": without(Barrier, 0),
     "copies too near": next_stage,
     "sums are touched": lambda it: [it, Map(it.total, it.total.value * 2)] if isinstance(it, MultiplyShared) else [it],

@@ -39,6 +39,9 @@ class MatrixInstruction:
     together: int = 1
     widths: tuple[int, ...] = ()
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     @property
     def m(self) -> int:
         """Rows of the result."""
