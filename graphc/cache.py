@@ -74,6 +74,14 @@ def keep(folder: str, name: str, content: bytes) -> None:
         warn_once(f"the cache cannot be written, so what is computed is not kept: {where}: {error.strerror}")
 
 
+def forget_oldest(folder: str, ending: str, most: int) -> None:
+    """Remove the files with an ending from a folder of the cache, but for so many that were written last."""
+    with contextlib.suppress(OSError):  # another process may do the same
+        found = sorted(cache_folder(folder).glob(f"*{ending}"), key=lambda path: path.lstat().st_mtime_ns)
+        for each in found[: max(len(found) - most, 0)]:
+            each.unlink()
+
+
 def checked_name(key: str, content: bytes, ending: str) -> str:
     """What a file is called of which the name says both what it was made from and what is in it."""
     return f"{key}-{hashlib.sha256(content).hexdigest()[:32]}{ending}"

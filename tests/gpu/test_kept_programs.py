@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -158,6 +159,18 @@ def test_code_of_an_engine_is_not_kept(engine: Path, tmp_path: Path) -> None:
         assert found.program.device_code is brought
         (path,) = files(tmp_path)
         assert b"the first" not in path.read_bytes()
+
+
+def test_the_oldest_are_forgotten(engine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "MOST_KEPT", 3)
+    program, _ = read_engine(engine)
+    written = []
+    for number in range(5):
+        generated_for(replace(program, name=f"program {number}"))
+        (new,) = set(files(tmp_path)) - set(written)
+        os.utime(new, ns=(0, number))
+        written.append(new)
+        assert files(tmp_path) == sorted(written[-3:])
 
 
 def test_what_takes_no_time_is_not_kept(engine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

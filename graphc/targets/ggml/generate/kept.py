@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import graphc
-from graphc.cache import checked_name, keep, kept
+from graphc.cache import checked_name, forget_oldest, keep, kept
 from graphc.kernels.gpu.forms import Form
 from graphc.kernels.gpu.instructions import UNTRIED
 from graphc.kernels.gpu.schedule import Schedule
@@ -26,8 +26,11 @@ from graphc.targets.ggml.program.launch import Choice, Launches
 from graphc.targets.ggml.program.program import Program, with_blocks
 from graphc.targets.ggml.program.text import digest, write_text
 
-KEPT_IN = "generated"
-"""The folder of the cache."""
+KEPT_IN, ENDING = "generated", ".pickle"
+"""The folder of the cache, and what names of its files end with."""
+
+MOST_KEPT = 64
+"""Programs, of up to 4 MB each. Another graphc, and each new measurement, has others in their place."""
 
 WORTH_KEEPING = 2.0
 """Seconds that it must take to generate a program, for it to be kept."""
@@ -41,7 +44,7 @@ def kept_or_generated(program: Program, fast: bool, scheduling: Scheduling | Non
     def again() -> list[Choice]:
         return list(choices(generated(program, fast, scheduling, form)))
 
-    for content in kept(KEPT_IN, key, ".pickle"):
+    for content in kept(KEPT_IN, key, ENDING):
         found: Generated = _Reader(content, again).load()
         found.program.device_code = program.device_code
         return replace(found, scheduling=scheduling)
@@ -50,7 +53,8 @@ def kept_or_generated(program: Program, fast: bool, scheduling: Scheduling | Non
     if time.perf_counter() - begin > WORTH_KEEPING:
         file = io.BytesIO()
         _Writer(file, made).dump(replace(made, names={}, written={}, scheduling=None))
-        keep(KEPT_IN, checked_name(key, file.getvalue(), ".pickle"), file.getvalue())
+        keep(KEPT_IN, checked_name(key, file.getvalue(), ENDING), file.getvalue())
+        forget_oldest(KEPT_IN, ENDING, MOST_KEPT)
     return made
 
 
