@@ -423,8 +423,6 @@ def replaced() -> Program:
     b.output(found, "pooled")
     window = b.conv(last, "window", 20, 24, 1)
     b.output(b.call("ggml_conv_2d", b.weight("strided", 20, 24, 3, 3), window, 2, 2, 1, 1, 1, 1, rank=4), "strided")
-    beside = b.call("ggml_conv_2d", b.weight("window_beside", 24, 24, 3, 3), window, 1, 1, 1, 1, 1, 1, rank=4)
-    b.output(b.binary("ggml_add", beside, window), "added")
     x = b.binary("ggml_add", shared, b.reshape(b.weight("bias", 32), (1, 32, 1, 1)))
     tokens = b.cont(b.transpose(b.reshape(x, (2, 32, 480)), (0, 2, 1)))
     q, k, v = (
@@ -456,6 +454,8 @@ def replaced() -> Program:
     gate = b.unary("ggml_sigmoid", b.reshape(b.call("ggml_mean", rows, rank=3), (2, 40, 1, 1)))
     gated = b.binary("ggml_mul", expanded, gate)
     b.output(b.call("ggml_conv_2d", b.weight("project", 24, 40, 1, 1), gated, 1, 1, 0, 0, 1, 1, rank=4), "gated")
+    beside = b.call("ggml_conv_2d", b.weight("window_beside", 24, 24, 3, 3), window, 1, 1, 1, 1, 1, 1, rank=4)
+    b.output(b.binary("ggml_add", beside, window), "added")
     return b.output(x, "y").program
 
 
