@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import pickle
 import sys
@@ -121,4 +120,4 @@ def _own_files() -> str:
     root = Path(graphc.__file__).parent
     found = sorted((path, path.stat()) for path in root.rglob("*") if path.suffix in (".py", ".h"))
     names = [f"{path.relative_to(root)} {status.st_size} {status.st_mtime_ns}" for path, status in found]
-    return hashlib.sha256("\0".join([sys.version, np.__version__, *names]).encode()).hexdigest()
+    return digest("\0".join([sys.version, np.__version__, *names]))

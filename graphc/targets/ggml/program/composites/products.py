@@ -156,7 +156,8 @@ def _last(
 def require_vectors(*operands: Tensor | None) -> None:
     """Raises ProgramError for operands that are no vectors."""
     for each in operands:
-        require(each is None or each.ne[1:] == (1, 1, 1), f"{each and each.ne} in the place of a vector")
+        if each is not None:
+            require(each.ne[1:] == (1, 1, 1), f"{each.ne} in the place of a vector")
 
 
 def _convolution(call: Expansion, kernel: Tensor, image: Tensor, settings: tuple[int, ...], direct: bool) -> Tensor:
