@@ -6,7 +6,6 @@ from __future__ import annotations
 import gzip
 import sys
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -81,11 +80,9 @@ def test_a_step_takes_what_it_should(program: Program) -> None:
     RTX 4090 (`chengzeyi/stable-fast`), PyTorch's own 31 and 40; nothing is faster than tensor cores and memory allow."""
     found = on("h200", program)
     assert 1.5e12 < sum(each.operations for each in found.steps) < 2.2e12
-    assert len(found.steps) <= 340
+    assert len(found.steps) <= 350
     assert sum(each.nbytes for each in found.steps) < 4.4e9
-    alone = [each for each in found.steps if each.kernel.startswith("pointwise")]
-    normalized = [each for before, each in pairwise(found.steps) if before.kernel.startswith("group_statistics")]
-    moved = sum(each.nbytes for each in alone if each not in normalized)
+    moved = sum(each.nbytes for each in found.steps if each.kernel.startswith("pointwise"))
     assert moved < 2e6, "nothing is brought into another order but the picture, the words and the result"
     assert not found.on_cpu
     assert not found.unknown

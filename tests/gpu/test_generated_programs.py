@@ -238,9 +238,11 @@ def test_streamed_weights_are_packed_once(tmp_path: Path, monkeypatch: pytest.Mo
             model.load_weights(tmp_path / "other.pt")
 
 
-def test_large_groups_are_summed_up_by_lines() -> None:
-    """Of images whose size is free, and may be large. Numbers are far from 0, where sums of their squares would cancel."""
-    net = torch.nn.Sequential(torch.nn.GroupNorm(4, 64), torch.nn.SiLU()).eval()
+@pytest.mark.parametrize("larger", [1, 4])
+def test_large_groups_are_summed_up_by_lines(larger: int) -> None:
+    """Of images whose size is free, and may be large: those that were made larger are normalized several lines at a time. Numbers
+    are far from 0, where sums of their squares would cancel."""
+    net = torch.nn.Sequential(torch.nn.Upsample(scale_factor=larger), torch.nn.GroupNorm(4, 64), torch.nn.SiLU()).eval()
     dims = ({0: "count", 2: torch.export.Dim("height", min=1), 3: torch.export.Dim("width", min=1)},)
     x = torch.randn(2, 64, 8, 9)
     with closing(graphc.from_torch(net, (x,), dynamic_shapes=dims, device=DEVICE)) as model:

@@ -119,3 +119,29 @@ def test_rows_beside_each_other(width: int, groups: int, own: int, symbolic: boo
     assert counters.conflicts == 0
     if groups * own % 8 == 0:
         assert 32 * counters.global_load_sectors == counters.global_load_bytes
+
+
+@pytest.mark.parametrize(("parts", "columns"), [(3, 700), (700, 3), (5, 5), (1, 40)])
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_stages_of_other_columns(parts: int, columns: int, symbolic: bool) -> None:
+    """Rows beside each other are divided by what several parts of each add up to."""
+    rows, p = 11, symbol("p") if symbolic else parts
+
+    def place(row: Scalar, column: Scalar) -> Scalar:
+        return column * rows + row
+
+    def part(row: Scalar, column: Scalar, *_: Scalar) -> Scalar:
+        return make("element", F32, (place(row, column),), 0)
+
+    def written(row: Scalar, column: Scalar, total: Scalar, most: Scalar) -> Scalar:
+        return make("element", F32, (place(row, column),), 1) / total + most
+
+    stages = [Stage("sum", part, columns=p), Stage("max", part, columns=p)]
+    inputs = [(F32, rows * p), (F32, rows * columns)]
+    kernel = reduction("shares", rows, columns, inputs, stages, WrittenRows(F32, written, place), beside=True)
+    rng = np.random.default_rng(parts)
+    totals, x = rng.random((parts, rows), np.float32) + 1, rng.standard_normal((columns, rows)).astype(np.float32)
+    interpreted, emulated, _ = both_ways([(kernel, [totals, x, np.zeros_like(x)])], {"p": parts})
+    expected = x / totals.sum(0) + totals.max(0)
+    np.testing.assert_allclose(interpreted, expected, rtol=1e-5)
+    np.testing.assert_allclose(emulated, expected, rtol=1e-5)

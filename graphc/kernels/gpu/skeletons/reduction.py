@@ -43,11 +43,12 @@ LONG_COLUMNS, MOST_WARPS, MOST_THREADS = 4096, 16, 512
 @dataclass(frozen=True)
 class Stage:
     """One number for each row: `finish` of the sum, or the like, of a value for the row, a column, and the numbers of the stages
-    before."""
+    before. `columns` are how many there are, if not those of the rows."""
 
     kind: Literal["sum", "max", "min"]
     value: Callable[..., Scalar]
     finish: Callable[[Scalar], Scalar] = lambda total: total
+    columns: Dim | None = None
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,7 @@ class _Reduction:
         self.tensors = [k.tensor(f"x{number}", dtype, size) for number, (dtype, size) in enumerate(inputs)]
         self.partial = k.tile("partial", self.layout)
         self.held: dict[Scalar, Scalar] = {}
+        self.held_columns = columns
         self.row, self.column = place(self.shape)
         self.line = BLOCKS[0] * self.shape[0] + self.row
 
@@ -119,13 +121,15 @@ class _Reduction:
         return k.finished(-(-rows // self.shape[0]))
 
     @contextmanager
-    def columns_of_rows(self, name: str) -> Iterator[tuple[Scalar, Scalar]]:
-        """A loop over columns: those of a tile, and whether a place is one that there is."""
-        steps = -(-self.columns // self.shape[1])
+    def columns_of_rows(self, name: str, columns: Dim) -> Iterator[tuple[Scalar, Scalar]]:
+        """A loop over so many columns: those of a tile, and whether a place is one that there is."""
+        steps = -(-columns // self.shape[1])
         loop = self.k.loop(name, steps) if steps != 1 else nullcontext(constant(0, I64))
+        if columns != self.held_columns:
+            self.held, self.held_columns = {}, columns
         with loop as step:
             here = step * self.shape[1] + self.column
-            yield here, (self.line < index(self.rows)).and_(here < index(self.columns))
+            yield here, (self.line < index(self.rows)).and_(here < index(columns))
             if steps != 1:
                 self.held.clear()
 
@@ -134,7 +138,8 @@ class _Reduction:
         k, partial = self.k, self.partial
         nothing = float(identity(stage.kind, F32))
         k.map(partial, nothing)
-        with self.columns_of_rows(f"step_{number}") as (here, inside):
+        columns = self.columns if stage.columns is None else stage.columns
+        with self.columns_of_rows(f"step_{number}", columns) as (here, inside):
             value = self.read(stage.value(self.line, here, *(each.value for each in before)), inside)
             found = Kernel.select(NO_INPUTS, inside, value, nothing)
             if stage.kind == "sum":
@@ -149,16 +154,16 @@ class _Reduction:
         """Compute the rows and write them."""
         k = self.k
         found = k.tile("found", self.layout)
-        with self.columns_of_rows("step_written") as (here, inside):
+        with self.columns_of_rows("step_written", self.columns) as (here, inside):
             value = self.read(written.value(self.line, here, *(each.value for each in totals)), inside)
             k.map(found, Kernel.select(NO_INPUTS, inside, value, 0.0))
             offset = written.offset(self.line, here) if written.offset else self.line * self.columns + here
             k.store(result, always(offset), found, always(inside), self.together(offset))
 
     def together(self, offset: Scalar) -> int:
-        """How many neighbouring columns, from multiples of so many on, are neighbours at this offset too: they are read or
+        """How many of the columns at hand, from multiples of so many on, are neighbours at this offset too: they are read or
         written at once."""
-        width = largest_width(self.columns, NEIGHBOURS)
+        width = largest_width(self.held_columns, NEIGHBOURS)
         while width > 1 and not in_rows(offset, self.column, width):
             width //= 2
         return width

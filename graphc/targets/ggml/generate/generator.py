@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 from typing import cast as typed
 
 import numpy as np
@@ -53,23 +53,28 @@ MOST_BUFFERS = 8
 """What a kernel reads at most: ggml's nodes have ten sources."""
 
 
-ColumnStage: TypeAlias = tuple[Literal["sum", "max"], Callable[..., Scalar], Callable[[Scalar], Scalar]]
-"""Of what a value is taken, for an index, a column and the numbers of stages before; how; and what becomes of it."""
-
-
 def same(value: Scalar) -> Scalar:
     """The value itself."""
     return value
 
 
+class ColumnStage(NamedTuple):
+    """How a number is taken of what value, for an index, a column and the numbers of stages before; what becomes of it; and of
+    how many columns, if not those of the lines."""
+
+    kind: Literal["sum", "max"]
+    value: Callable[..., Scalar]
+    finish: Callable[[Scalar], Scalar] = same
+    columns: Dim | None = None
+
+
 def stage_of(stage: ColumnStage, ne: Quad, buffers: Sequence[Buffer]) -> Stage:
     """A stage of a kernel that reads buffers, for the lines of an index."""
-    kind, value, finish = stage
 
     def at(line: Scalar, column: Scalar, *before: Scalar) -> Scalar:
-        return normal(numbered(value(unflat(line, ne), column, *before), buffers))
+        return normal(numbered(stage.value(unflat(line, ne), column, *before), buffers))
 
-    return Stage(kind, at, finish)
+    return Stage(stage.kind, at, stage.finish, stage.columns)
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,7 @@ class Lines:
     columns: Dim
     place: Callable[[Index, Scalar], Index]
     long: bool = False
+    beside: bool = False
 
     @staticmethod
     def rows(ne: Quad) -> Lines:
@@ -289,7 +295,7 @@ class Generator:
         """An array, each element a value of its index and the numbers of its line, by one kernel that is launched later."""
 
         def stage(value: Callable[..., Scalar]) -> ColumnStage:
-            return "sum", lambda at, column, *numbers: value(lines.place(at, column), *numbers), same
+            return ColumnStage("sum", lambda at, column, *numbers: value(lines.place(at, column), *numbers))
 
         self.finish(*self.stage_buffers(lines.ne, lines.columns, (*stages, stage(value))))
 
@@ -303,7 +309,9 @@ class Generator:
                 return normal(target.offset(lines.place(unflat(line, lines.ne), column)))
 
             rows = WrittenRows(target.dtype, last.value, offset)
-            kernel = reduction(name, product(lines.ne), lines.columns, types, before, rows, self.form.lanes, lines.long)
+            kernel = reduction(
+                name, product(lines.ne), lines.columns, types, before, rows, self.form.lanes, lines.long, lines.beside
+            )
             return self.launched([kernel], found, target.dtype, target.ne, target.order)
 
         return self.later(Buffer(NOWHERE, self.result_dtype, ne, order), launch)
@@ -312,8 +320,9 @@ class Generator:
         """What stages read."""
         any_before = [variable(f"before_{number}", 2) for number in range(len(stages))]
         before = [K.cast(each, F32) for each in any_before]
-        at, column = variables(ne), variable("column", columns)
-        return buffers_of(*(value(at, column, *before[:number]) for number, (_, value, _) in enumerate(stages)))
+        at = variables(ne)
+        own = [variable("column", columns if each.columns is None else each.columns) for each in stages]
+        return buffers_of(*(each.value(at, own[number], *before[:number]) for number, each in enumerate(stages)))
 
     def launched(
         self, kernels: Sequence[TileKernel], buffers: Sequence[Buffer], dtype: np.dtype, ne: Quad, order: Order = PLAIN

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from graphc.ir.types import F32
+from graphc.kernels.gpu.skeletons.pointwise import largest_width
 from graphc.kernels.gpu.tile import index as scalar
 from graphc.kernels.scalar import Scalar
 from graphc.shapes import Dim, integer, symbols
 from graphc.targets.ggml.generate.arrays import CHANNELS_LAST, PLAIN, ZERO, Array, Index, K, Order, computed, repeated
 from graphc.targets.ggml.generate.elements import UNARY, wide
-from graphc.targets.ggml.generate.generator import Generator, Lines, natural_order, same
+from graphc.targets.ggml.generate.generator import ColumnStage, Generator, Lines, natural_order, same
 from graphc.targets.ggml.generate.kernels.products import of_channels
 from graphc.targets.ggml.generate.kernels.registry import kernels_of
 from graphc.targets.ggml.program.tensor import Tensor
 
-LARGE_GROUP, MANY_LINES = 65536, 32
-"""Elements of a group, and lines of an image, from which on three kernels are faster than one, of which a block has a group."""
+LARGE_GROUP, MANY_LINES = 40960, 64
+"""Elements of a group, and lines of an image, from which on two kernels are faster than one, of which a block has a group."""
+
+USUAL_STRIPS = 128
+"""Into so many strips of lines an image is cut at most whose size is usual, where each adds up what is known of all lines."""
 
 USUAL_SIZE = 64
 """What a free size is taken for: the latents of a picture of 512 x 512."""
@@ -57,7 +61,7 @@ def layer_norm(
 
     found = g.rows(
         "layer_norm", x.ne, Lines.rows(x.ne), lambda at, mean, inverse: (x.element(at) - mean) * inverse,
-        ("sum", read, _mean(x.ne[0])), ("sum", _squared(read), _inverse_root(x.ne[0], epsilon)),
+        ColumnStage("sum", read, _mean(x.ne[0])), ColumnStage("sum", _squared(read), _inverse_root(x.ne[0], epsilon)),
     )  # fmt: skip
     return affine(result, found, scale, shift)
 
@@ -73,7 +77,9 @@ def rms_norm(g: Generator, result: Tensor, x: Array, scale: Array | None, shift:
 
     finish = _inverse_root(x.ne[0], epsilon)
     lines = Lines.rows(x.ne)
-    found = g.rows("rms_norm", x.ne, lines, lambda at, inverse: x.element(at) * inverse, ("sum", squared, finish))
+    found = g.rows(
+        "rms_norm", x.ne, lines, lambda at, inverse: x.element(at) * inverse, ColumnStage("sum", squared, finish)
+    )
     return affine(result, found, scale, shift)
 
 
@@ -93,8 +99,7 @@ def affine(result: Tensor, x: Array, scale: Array | None, shift: Array | None) -
 def group_norm(
     g: Generator, result: Tensor, x: Array, scale: Array | None, shift: Array | None, groups: int, epsilon: float, silu: bool
 ) -> Array:  # fmt: skip
-    """`graphc_group_norm`. There are few groups for a GPU that has a block for each, so large ones are summed up line by line,
-    and what is normalized is computed an element at a time."""
+    """`graphc_group_norm`. There are few groups for a GPU that has a block for each, so large ones are cut into lines."""
     x = g.stored(x) if x.work > 2 else x
     width, height, channels, _ = x.ne
     own = channels // groups
@@ -105,18 +110,49 @@ def group_norm(
     if silu:
         normalized = found
         found = computed(result.ne, [normalized], lambda at: UNARY["silu"](normalized.element(at)), 4)
-    return g.in_memory(found, g.narrow) if by_lines else found
+    return found
 
 
 def _by_lines(g: Generator, x: Array, groups: int, epsilon: float) -> Array:
-    """What is normalized, of which another kernel knows the statistics."""
-    own, (mean, inverse) = x.ne[2] // groups, _statistics(g, x, groups, epsilon)
+    """What is normalized, by two kernels. The first takes the mean of each line of pixels of a group, and the squares of what
+    differs from it, so that nothing large is subtracted from something as large (Chan, Golub and LeVeque, Updating formulae and a
+    pairwise algorithm for computing sample variances). The second adds these up in each of its strips of lines."""
+    width, height, channels, count = x.ne
+    own, order = channels // groups, natural_order(x)
+    columns = width * own
 
-    def normalized(at: Index) -> Scalar:
-        group = at[2] // own, at[3], ZERO, ZERO
-        return (x.element(at) - mean.element(group)) * inverse.element(group)
+    def place(at: Index, column: Scalar) -> Index:
+        pixel, channel = _in_group(order, column, width, own)
+        return pixel, at[1], at[0] * own + channel, at[2]
 
-    return computed(x.ne, [x, mean, inverse], normalized, 4)
+    def read(at: Index, column: Scalar) -> Scalar:
+        return x.element(place(at, column))
+
+    means, squares = g.reduced(
+        "group_lines", (groups, height, count, 1), columns,
+        ColumnStage("sum", read, _mean(columns)), ColumnStage("sum", _squared(read)),
+        beside=True,
+    )  # fmt: skip
+
+    def mean_of(at: Index, line: Scalar) -> Scalar:
+        return means.element((at[0], line, at[2], ZERO))
+
+    def squares_of(at: Index, line: Scalar, mean: Scalar) -> Scalar:
+        within = squares.element((at[0], line, at[2], ZERO))
+        return within + _squared(mean_of)(at, line, mean) * K.cast(scalar(columns), F32)
+
+    lines = largest_width(height, max(1, usual(height) // USUAL_STRIPS))
+
+    def place_in_strip(at: Index, column: Scalar) -> Index:
+        return place((at[0], at[1] * lines + column // columns, *at[2:]), column % columns)
+
+    return g.rows(
+        "group_norm", x.ne, Lines((groups, height // lines, count, 1), columns * lines, place_in_strip, beside=True),
+        lambda at, mean, inverse: (x.element(at) - mean) * inverse,
+        ColumnStage("sum", mean_of, _mean(height), height),
+        ColumnStage("sum", squares_of, _inverse_root(columns * height, epsilon), height),
+        order=order,
+    )  # fmt: skip
 
 
 def _by_groups(g: Generator, x: Array, groups: int, epsilon: float) -> Array:
@@ -135,40 +171,8 @@ def _by_groups(g: Generator, x: Array, groups: int, epsilon: float) -> Array:
     return g.rows(
         "group_norm", x.ne, Lines((groups, count, 1, 1), columns, place, long=True),
         lambda at, mean, inverse: (x.element(at) - mean) * inverse,
-        ("sum", read, _mean(columns)), ("sum", _squared(read), _inverse_root(columns, epsilon)),
+        ColumnStage("sum", read, _mean(columns)), ColumnStage("sum", _squared(read), _inverse_root(columns, epsilon)),
         order=order,
-    )  # fmt: skip
-
-
-def _statistics(g: Generator, x: Array, groups: int, epsilon: float) -> list[Array]:
-    """The mean of each group, and 1 / the root of its variance, [group, image]. Of each line of pixels the mean is taken, and the
-    squares of what differs from it, so that nothing large is subtracted from something as large (Chan, Golub and LeVeque,
-    Updating formulae and a pairwise algorithm for computing sample variances)."""
-    width, height, channels, count = x.ne
-    own, order = channels // groups, natural_order(x)
-
-    def read(at: Index, column: Scalar) -> Scalar:
-        pixel, channel = _in_group(order, column, width, own)
-        return x.element((pixel, at[1], at[0] * own + channel, at[2]))
-
-    means, squares = g.reduced(
-        "group_lines", (groups, height, count, 1), width * own,
-        ("sum", read, _mean(width * own)), ("sum", _squared(read), same),
-        beside=True,
-    )  # fmt: skip
-
-    def of_line(numbers: Array, at: Index, column: Scalar) -> Scalar:
-        return numbers.element((at[0], column, at[1], ZERO))
-
-    def mean_of(at: Index, column: Scalar) -> Scalar:
-        return of_line(means, at, column)
-
-    def squares_of(at: Index, column: Scalar, mean: Scalar) -> Scalar:
-        return of_line(squares, at, column) + _squared(mean_of)(at, column, mean) * K.cast(scalar(width * own), F32)
-
-    return g.reduced(
-        "group_statistics", (groups, count, 1, 1), height,
-        ("sum", mean_of, _mean(height)), ("sum", squares_of, _inverse_root(width * height * own, epsilon)),
     )  # fmt: skip
 
 
@@ -190,8 +194,8 @@ def soft_max(
 
     return g.rows(
         "softmax", x.ne, Lines.rows(x.ne), lambda at, largest, total: K.call("exp", score(at) - largest) / total,
-        ("max", lambda at, column: score((column, *at[1:])), same),
-        ("sum", lambda at, column, largest: K.call("exp", score((column, *at[1:])) - largest), same),
+        ColumnStage("max", lambda at, column: score((column, *at[1:]))),
+        ColumnStage("sum", lambda at, column, largest: K.call("exp", score((column, *at[1:])) - largest)),
     )  # fmt: skip
 
 
@@ -209,5 +213,7 @@ def sum_rows(g: Generator, result: Tensor, x: Array) -> Array:
 
 def _summed(g: Generator, result: Tensor, x: Array, name: str, finish: Callable[[Scalar], Scalar]) -> Array:
     x = g.stored(x) if x.work > 2 else x
-    (found,) = g.reduced(name, result.ne, x.ne[0], ("sum", lambda at, column: x.element((column, *at[1:])), finish))
+    (found,) = g.reduced(
+        name, result.ne, x.ne[0], ColumnStage("sum", lambda at, column: x.element((column, *at[1:])), finish)
+    )
     return found
