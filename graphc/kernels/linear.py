@@ -208,10 +208,15 @@ def _divided_by_factor(value: Linear, by: Dim, operator: str, factor: int) -> Li
 
 def _exact_quotient(value: Linear, by: Dim) -> Linear | None:
     """The quotients of the terms that a size divides, and of the constant rounded down, if what is left is proven to be less."""
-    exact = {atom: coefficient // by for atom, coefficient in value.terms.items() if coefficient % by == 0}
+    exact = {atom: coefficient // by for atom, coefficient in value.terms.items() if _divides(by, coefficient)}
     static = not isinstance(by, Expr) and not isinstance(value.constant, Expr)
-    quotient = Linear(exact, value.constant // by if static or value.constant % by == 0 else 0)
+    quotient = Linear(exact, value.constant // by if static or _divides(by, value.constant) else 0)
     return quotient if _within(value.plus(quotient, -by), by) else None
+
+
+def _divides(by: Dim, dim: Dim) -> bool:
+    """True if a size is proven to divide another. No number but 0 is a multiple of a size that is free."""
+    return dim == 0 if isinstance(dim, int) and isinstance(by, Expr) else dim % by == 0
 
 
 def _fits(dim: Dim) -> bool:

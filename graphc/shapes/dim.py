@@ -43,6 +43,20 @@ class Atom:
     def __str__(self) -> str:
         return self.text
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self._fields)
+
+    @property
+    def _fields(self) -> tuple[object, ...]:
+        return self.kind, self.name, self.args, self.low, self.high, self.multiple
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Atom, self._fields  # without what is kept: hashes of strings are others in another process
+
     @cached_property
     def text(self) -> str:
         """How it is written; also what orders atoms, wherefore it is kept."""
@@ -81,9 +95,10 @@ class Expr:
     __slots__ = ("_canonical", "_samples", "terms")
 
     def __init__(self, terms: Mapping[Monomial, int]) -> None:
-        self.terms: tuple[tuple[Monomial, int], ...] = tuple(
-            sorted(terms.items(), key=lambda item: (-len(item[0]), _key(item[0])))
-        )
+        found = tuple(terms.items())
+        if len(found) > 1:
+            found = tuple(sorted(found, key=lambda item: (-len(item[0]), _key(item[0]))))
+        self.terms: tuple[tuple[Monomial, int], ...] = found
         self._canonical: Dim | None = None
         self._samples: tuple[int, ...] | None = None
 
