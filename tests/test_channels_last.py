@@ -482,6 +482,17 @@ def test_it_is_chosen_for_what_reads_it():
     some.check()
 
 
+def test_convolutions_with_strides_that_follow_one_another_keep_it():
+    some = Some()
+    y = some.input("x", 2, 3, 33, 37)
+    for channels in (16, 40, 24):
+        y = some.b.call("ggml_conv_2d", some.weight(channels, y.ne[2], 3, 3), y, 2, 2, 1, 1, 1, 1, rank=4)
+        y = some.ended(y, "ggml_relu", True)
+    some.output(some.each(y))
+    assert some.functions() == ["ggml_permute", *["graphc_conv_2d_last"] * 4, "ggml_permute", "graphc_copy"]
+    some.check()
+
+
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 49, 20), (1, 1, 100), (3, 1000, 5), (2, 33, 64)])
 def test_means_over_rows(shape):
     some = Some()

@@ -267,7 +267,10 @@ class _Layouts:
             if index in found:
                 continue
             found.add(index)
-            if not _makes_it(call):
+            if _makes_it(call):
+                image = _tensor(call.args[1])
+                waiting += [image.call] if image.call >= 0 and _makes_it(self.old.calls[image.call]) else []
+            else:
                 read = [self._unpadded(arg)[0] if _is_each_channel(call) else arg for arg in _tensors(call)]
                 waiting += [arg.call for arg in read if arg.call >= 0 and self._is_of_them(arg.call)]
             waiting += filter(self._is_of_them, self.readers.get(index, ()))

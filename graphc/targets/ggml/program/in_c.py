@@ -94,7 +94,7 @@ def _head(composite: Composite) -> str:
 def own_functions() -> list[str]:
     """What our own code declares, without its prefix."""
     text = "".join(map(c_text, _own_headers()))
-    return re.findall(r"^GRAPHC_API [\w ]+?\bgraphc_(\w+)\(", text, re.M)
+    return re.findall(r"^GRAPHC_API [\w *]+?\bgraphc_(\w+)\(", text, re.M)
 
 
 def _own_header() -> str:

@@ -13,6 +13,7 @@ struct graphc_builder * graphc_builder_new(struct ggml_context * context, const 
 
 void graphc_builder_free(struct graphc_builder * b) {
     if (b == NULL) return;
+    for (struct held * each = b->held; each != NULL; each = each->next) b->own->leave_panels(each->panels);
     for (struct kept * each = b->kept; each != NULL;) {
         struct kept * next = each->next;
         free(each);

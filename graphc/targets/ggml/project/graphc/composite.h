@@ -40,6 +40,12 @@ struct factors {
     struct factors * next;
 };
 
+/// Panels that stay while the graph is there.
+struct held {
+    struct graphc_panels * panels;
+    struct held * next;
+};
+
 struct graphc_builder {
     struct ggml_context * context;
     const struct graphc_ggml * ggml;
@@ -52,6 +58,7 @@ struct graphc_builder {
     struct kept * kept;
     struct choice * choices, * taken;  // what was measured; what was decided, in order
     struct factors * factors;
+    struct held * held;
 };
 
 /// So many bytes, all 0, that live as long as the builder; NULL without memory.

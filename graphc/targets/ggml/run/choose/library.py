@@ -36,7 +36,7 @@ TABLE = "graphc_own"
 
 FILES = ("variant.c", "build.c", "assign.c", "residence.c", "runner.c")
 
-HEADERS = ("build.h", "assign.h", "residence.h", "runner.h", "composites.h", "own/products.h")
+HEADERS = ("build.h", "assign.h", "residence.h", "runner.h", "composites.h", "own/panels.h", "own/products.h")
 """What Python calls."""
 
 KINDS = {

@@ -49,6 +49,20 @@ static tensor * lying_together(builder * b, tensor * x) {
     return odd || !b->ggml->is_contiguous(x) ? graphc_build_copy(b, x) : x;
 }
 
+/// The panels of a weight, which the builder holds as long as it is there; NULL where our code keeps none.
+static struct graphc_panels * panels_of(builder * b, const tensor * weight, const tensor * x) {
+    const tensor * stored = weight->view_src == NULL ? weight : weight->view_src;
+    const bool stays = stored->buffer != NULL && b->ggml->backend_buffer_get_usage(stored->buffer) == GGML_BACKEND_BUFFER_USAGE_WEIGHTS;
+    struct graphc_panels * found = stays && weight->data != NULL ? b->own->hold_panels(weight, x) : NULL;
+    struct held * holding = found == NULL ? NULL : (struct held *) keep(b, sizeof *holding);
+    if (holding != NULL) {
+        holding->panels = found, holding->next = b->held, b->held = holding;
+    } else if (found != NULL) {
+        b->own->leave_panels(found), found = NULL;
+    }
+    return found;
+}
+
 /// The product by our code, with the weight's scales and shifts or the rows' gate if they have them; NULL where that does not take it, or
 /// without memory.
 static tensor * own_product(builder * b, tensor * weight, tensor * x, tensor * scales, tensor * shifts, tensor * gate, struct tail tail) {
@@ -58,6 +72,7 @@ static tensor * own_product(builder * b, tensor * weight, tensor * x, tensor * s
     if (b->own == NULL || !b->own->takes_mul_mat(weight, x, &settings)) return NULL;
     settings.gated = gate != NULL;
     settings.pairs = rounds(b, weight);
+    if (settings.scaled == 0 && gate == NULL && !settings.pairs) settings.panels = panels_of(b, weight, x);
     const int64_t ne[] = {weight->ne[1], x->ne[1], x->ne[2], x->ne[3]};
     tensor * sources[] = {weight, x, gate == NULL ? scales : gate, shifts};
     const int count = 2 + settings.scaled + settings.gated;

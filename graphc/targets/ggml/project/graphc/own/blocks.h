@@ -3,9 +3,9 @@
 // Products by blocks: columns of the result are packed into panels that stay in the cache while all rows pass by them, and a
 // tile of rows and a panel's columns is summed up in registers. Sums are made of partial sums over `DEPTH` elements, so they
 // are as exact as the pairwise sums of other libraries. Weights of narrower types are read as float32, a part at a time.
-// Weights are packed in every run. With few rows that is up to a tenth of the arithmetic, but memory limits such a product, and the
-// loop of the tiles fetches what is packed next: measured with 77 and 128 rows, it is as fast as with panels that were packed before.
+// Weights are packed in every run, while the loop of the tiles fetches what is packed next; but with few rows they stay packed (`panels.h`).
 
+#include "panels.h"
 #include "products.h"
 
 #include "activate.h"
@@ -15,6 +15,8 @@
 #include <string.h>
 
 enum { MOST_ADDED = 1 << 20 };  // elements of what tiles add: more would come from memory, which wants whole lines
+
+enum { MOST_FEW = 8 };  // rows that are multiplied without panels
 
 enum { COLUMNS = 128, BLOCK = 8, SPLIT = 8, LEAST_ROWS = 192, LEAST_PACKED = 8 * ROWS, LEAST_CUT = 4 * ROWS, MOST_WHOLE = 24 * ROWS };  // rows
 
@@ -151,6 +153,29 @@ static __attribute__((unused)) void pack_rows(const struct matrix * m, int64_t r
     }
 }
 
+/// The panels from a column on, a multiple of PANEL, of DEPTH elements of the rows or of all behind one.
+static inline float * panels_at(const struct graphc_panels * p, int64_t column, int64_t k) {
+    return p->values + k * parts_of(p->columns, PANEL) * PANEL + column * min_of(p->depth - k, DEPTH);
+}
+
+enum { NOT_PACKED, BEING_PACKED, PACKED };  // states of a panel that stays
+
+/// True if all panels of so many columns from one on stay packed, some of them perhaps from now on. Another thread may be about to pack one.
+static inline bool stays_packed(struct graphc_panels * p, int64_t column, int64_t count) {
+    const struct matrix rows = {.data = (const char *) p->data, .step = p->depth * (int64_t) sizeof(float), .type = GGML_TYPE_F32};
+    for (int64_t j = column; j < column + count; j += PANEL) {
+        int * state = &p->states[j / PANEL], before = NOT_PACKED;
+        if (__atomic_load_n(state, __ATOMIC_ACQUIRE) == PACKED) continue;
+        if (!__atomic_compare_exchange_n(state, &before, BEING_PACKED, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return false;
+        for (int64_t k = 0, depth; k < p->depth; k += depth) {
+            depth = min_of(p->depth - k, DEPTH);
+            pack_rows(&rows, j, min_of(p->columns - j, PANEL), k, (int) depth, false, panels_at(p, j, k));
+        }
+        __atomic_store_n(state, PACKED, __ATOMIC_RELEASE);
+    }
+    return true;
+}
+
 /// Where a block begins in the result's axes.
 struct place {
     int64_t axis[4];
@@ -178,6 +203,7 @@ struct block {
     int axis;  // of its rows; those before it, in order, are its columns
     struct matrix a;
     const float * packed;
+    int64_t deep;  // rows from one panel to the next
     float * c;
     int64_t ldc, rows, columns;
     const char * coming;
@@ -296,7 +322,7 @@ static inline void multiply(struct block * b) {
         const float * rows = (b->pairs ? read_pairs : read_apart)(&b->a, top, bottom - top, 0, b->depth, workspace, &lda);
         int64_t next = rows == workspace ? bottom : b->rows;  // of the rows that are copied next, the first that was not fetched yet
         for (int64_t j = 0; j < b->columns; j += PANEL) {
-            const float * panel = b->packed + j * DEPTH;
+            const float * panel = b->packed + j * b->deep;
             const int64_t wide = min_of(b->columns - j, PANEL);
             const tile_function * with = tiles_for(b->pairs, wide);
             for (int64_t i = top; i < bottom; i += high, coming += LINES) {

@@ -269,7 +269,7 @@ void graphc_expanded_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * 
         const struct matrix columns = {.data = (const char *) weight->data + start * step, .step = step, .type = GGML_TYPE_F32};
         e.channels = min_of(vectors * (range + 1) / ranges * WIDTH, channels) - start;
         e.image = (const float *) image->data + batch * lines * e.pixels * e.depth;
-        e.product = (struct block){.dst = &wide, .at = {{start, 0, 0, 0}}, .axis = 1, .packed = packed, .first = true, .last = true};
+        e.product = (struct block){.dst = &wide, .at = {{start, 0, 0, 0}}, .axis = 1, .packed = packed, .deep = DEPTH, .first = true, .last = true};
         e.product.a = (struct matrix){.step = e.depth * (int64_t) sizeof(float), .type = GGML_TYPE_F32};
         e.product.depth = (int) e.depth, e.product.columns = e.product.ldc = e.channels, e.product.activation = &settings->activation;
         pack_rows(&columns, 0, e.channels, 0, (int) e.depth, false, packed);

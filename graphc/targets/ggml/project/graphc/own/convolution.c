@@ -116,7 +116,7 @@ void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata)
         const float * data = (const float *) ((const char *) image->data + batch * image->nb[3] + group * kernel->ne[2] * image->nb[2]);
         const char * kernels = (const char *) kernel->data + i * kernel->nb[3];
         const struct matrix weights = {.data = kernels, .step = kernel->nb[3], .type = kernel->type, .types = s->types};
-        struct block part = {.dst = dst, .at = {{j, 0, i, batch}}, .axis = 2, .a = weights, .packed = packed, .ldc = pixels, .activation = &s->activation};
+        struct block part = {.dst = dst, .at = {{j, 0, i, batch}}, .axis = 2, .a = weights, .packed = packed, .deep = DEPTH, .ldc = pixels, .activation = &s->activation};
         part.c = (float *) ((char *) dst->data + batch * dst->nb[3]) + i * pixels + j;
         part.rows = min_of(channels - first, u.rows);
         part.columns = min_of(pixels - j, u.wide);
@@ -158,19 +158,21 @@ bool graphc_takes_conv_2d_last(const struct ggml_tensor * kernel, const struct g
 }
 
 /// Some channels of kernels [rows][channels][places], from the row `row` on, as the columns of panels, or as columns of pairs: what belongs
-/// to a place lies together, as in rows of windows.
-static void pack_places(const struct matrix * m, int64_t row, int64_t count, int64_t channels, int64_t places, bool pairs, float * packed) {
+/// to a place lies together, as in rows of windows, `apart` rows from one place to the next. Panels are `deep` rows apart.
+static void pack_places(const struct matrix * m, int64_t row, int64_t count, int64_t channels, int64_t places, bool pairs, int64_t apart, int64_t deep,
+                        float * packed) {
     float workspace[WIDTH * DEPTH] __attribute__((aligned(64))), turned[DEPTH * WIDTH] __attribute__((aligned(64)));
     const int64_t depth = channels * places;
     for (int64_t j = 0; j < parts_of(count, PANEL) * PANEL; j += WIDTH) {
         const int64_t there = min_of(count - j, WIDTH);
-        int64_t ldb, number = 0;
+        int64_t ldb;
         const float * rows = read_rows(m, row + j, there, 0, (int) depth, workspace, &ldb);
         turn_rows(rows, ldb, there, depth, turned);
         vector even = all(0);
-        float * to = packed + j / PANEL * PANEL * DEPTH + j % PANEL;
+        float * to = packed + j / PANEL * PANEL * deep + j % PANEL;
         for (int64_t place = 0; place < places; ++place) {
-            for (int64_t channel = 0; channel < channels; ++channel, ++number) {
+            for (int64_t channel = 0; channel < channels; ++channel) {
+                const int64_t number = place * apart + channel;
                 const vector found = *(const vector *) (turned + (channel * places + place) * WIDTH);
                 if (!pairs) *(vector *) (to + number * PANEL) = found;
                 else if (number % 2 != 0) *(words_of *) (to + number / 2 * PANEL) = paired(even, found);
@@ -228,6 +230,54 @@ static void multiply_places(const struct block * whole, const struct windows_las
     if (whole->last) finish(whole, 0, whole->rows);
 }
 
+/// True if windows are read where they lie, a line of the kernel at a time: their lines have no gaps, all meet pixels of the image, and the
+/// kernels of a panel's channels fit into what is packed at once.
+static bool reads_in_place(const struct windows_last * w, bool pairs) {
+    const bool together = !pairs && w->channels == w->all && w->d0 == 1 && w->d1 == 1 && w->kw * w->kh * w->channels * PANEL <= COLUMNS * DEPTH;
+    const bool begin = w->p0 < w->kw && w->p1 < w->kh, end = (w->across - 1) * w->s0 - w->p0 < w->width && (w->down - 1) * w->s1 - w->p1 < w->height;
+    return together && begin && end;
+}
+
+/// A block whose rows are windows that are read in place: pixels of a line that meet the same places of the kernel are rows of a matrix.
+static void multiply_lines(const struct block * whole, const struct windows_last * w) {
+    struct block part = *whole;
+    part.a = (struct matrix){.step = w->s0 * w->all * (int64_t) sizeof(float), .type = GGML_TYPE_F32};
+    const struct meeting first = met_across(w, 0), last = met_across(w, w->kw - 1);
+    for (int64_t pixel = w->first, run; pixel < w->first + whole->rows; pixel += run) {
+        const int64_t line = pixel / w->across, x = pixel % w->across, y = line % w->down;
+        const int64_t left = x * w->s0 - w->p0, top = y * w->s1 - w->p1;
+        const int64_t begin = first_inside(left, 1, w->kw) * w->all, end = behind_inside(left, 1, w->kw, w->width) * w->all;
+        const int64_t upper = first_inside(top, 1, w->kh), lower = behind_inside(top, 1, w->kh, w->height), most = even_split(end - begin, DEPTH);
+        run = x >= first.first && x < last.end ? min_of(last.end - x, w->first + whole->rows - pixel) : 1;
+        part.rows = run, part.at.axis[1] = whole->at.axis[1] + pixel - w->first, part.c = whole->c + (pixel - w->first) * whole->ldc;
+        for (int64_t ky = upper; ky < lower; ++ky) {
+            const int64_t from = ((line / w->down * w->height + top + ky) * w->width + left) * w->all;
+            for (int64_t k = begin; k < end; k += most) {
+                part.depth = (int) min_of(end - k, most);
+                part.a.data = whole->a.data + (from + k) * (int64_t) sizeof(float), part.packed = whole->packed + (ky * w->kw * w->all + k) * PANEL;
+                part.first = ky == upper && k == begin, part.last = ky == lower - 1 && k + most >= end;
+                multiply(&part);
+            }
+        }
+    }
+}
+
+/// The same of some columns of the result, whose kernels are packed at once.
+static void multiply_in_place(struct block * part, const struct windows_last * w, const struct matrix * kernels, int64_t row, float * packed) {
+    const int64_t places = w->kw * w->kh, depth = places * w->all, some = even_split(w->all, DEPTH / places);
+    const int64_t columns = part->columns, fit = COLUMNS * DEPTH / PANEL / depth * PANEL;
+    part->deep = depth, part->coming_rows = 0;
+    for (int64_t j = 0; j < columns; j += part->columns, part->at.axis[0] += part->columns, part->c += part->columns) {
+        part->columns = min_of(columns - j, fit);
+        for (int64_t channel = 0; channel < w->all; channel += some) {
+            struct matrix weights = *kernels;
+            weights.data = element(kernels, 0, channel * places);
+            pack_places(&weights, row + j, part->columns, min_of(w->all - channel, some), places, false, w->all, depth, packed + channel * PANEL);
+        }
+        multiply_lines(part, w);
+    }
+}
+
 /// The convolution of an image with channels last: a product with what its windows meet at all pixels, a part of a group's channels at a time.
 static void multiply_windows(struct ggml_tensor * dst, int ith, int nth, struct graphc_conv_2d_settings * s) {
     const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1];
@@ -236,26 +286,32 @@ static void multiply_windows(struct ggml_tensor * dst, int ith, int nth, struct 
     const int64_t together = even_split(channels, DEPTH / places);
     struct windows_last w = {image->ne[0], 0, image->ne[1], image->ne[2], dst->ne[1], dst->ne[2], kernel->ne[0], kernel->ne[1]};
     w.s0 = s->s0, w.s1 = s->s1, w.p0 = s->p0, w.p1 = s->p1, w.d0 = s->d0, w.d1 = s->d1;
-    const bool by_places = !s->pairs && many_are_outside(&w);
+    w.channels = channels;
+    const bool by_places = !s->pairs && many_are_outside(&w), in_place = !by_places && reads_in_place(&w, s->pairs);
     float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
     const struct units u = cut(rows, columns, groups, nth);
     for (int64_t unit; (unit = take(&s->turns, u.count, ith, nth)) < u.count;) {
         const bool tall = rows > dst->ne[0];
         const int64_t across = u.columns * groups, part_of_rows = tall ? unit / across : unit % u.parts, number = tall ? unit % across : unit / u.parts;
         const int64_t group = number / u.columns, first = number % u.columns * u.wide, j = group * columns + first, i = part_of_rows * u.rows;
-        struct block part = {.dst = dst, .at = {{j, i, 0, 0}}, .axis = 1, .packed = packed, .ldc = dst->ne[0], .activation = &s->activation, .pairs = s->pairs};
+        struct block part = {.dst = dst, .at = {{j, i, 0, 0}}, .axis = 1, .packed = packed, .deep = DEPTH, .ldc = dst->ne[0], .activation = &s->activation, .pairs = s->pairs};
         part.c = (float *) dst->data + i * dst->ne[0] + j, part.rows = min_of(rows - i, u.rows), part.columns = min_of(columns - first, u.wide);
+        const struct matrix all_weights = {.data = kernel->data, .step = kernel->nb[3], .type = kernel->type, .types = s->types};
         w.first = i;
+        if (in_place) {
+            part.a.data = image->data;
+            multiply_in_place(&part, &w, &all_weights, j, packed);
+            continue;
+        }
         for (int64_t channel = 0; channel < channels; channel += together) {
             w.channels = min_of(channels - channel, together);
-            const struct matrix all_weights = {.data = kernel->data, .step = kernel->nb[3], .type = kernel->type, .types = s->types};
             struct matrix weights = all_weights;
             weights.data = element(&all_weights, 0, channel * places);
             part.depth = (int) (w.channels * places), part.first = channel == 0, part.last = channel + together >= channels;
             const float * from = (const float *) image->data + group * channels + channel;
             part.a = (struct matrix){.data = (const char *) from, .type = GGML_TYPE_F32, .windows = &w};
             part.coming = element(&weights, j, part.last ? 0 : part.depth), part.coming_step = weights.step, part.coming_rows = part.last ? 0 : part.columns;
-            pack_places(&weights, j, part.columns, w.channels, places, s->pairs, packed);
+            pack_places(&weights, j, part.columns, w.channels, places, s->pairs, w.channels, DEPTH, packed);
             if (by_places) multiply_places(&part, &w);
             else multiply(&part);
         }

@@ -94,19 +94,27 @@ void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata)
         char * c = (char *) dst->data;
         for (int each = 0; each < 4; ++each) c += at.axis[each] * dst->nb[each];
         struct block part = {.dst = dst, .at = at, .axis = 1, .c = (float *) c, .ldc = dst->nb[1] / sizeof(float)};
-        part.packed = packed, part.coming_step = weights.step, part.activation = &s->activation, part.pairs = s->pairs;
+        part.coming_step = weights.step, part.activation = &s->activation, part.pairs = s->pairs;
         part.between = s->scaled + s->gated;
         const float * gate = s->gated ? (const float *) dst->src[2]->data + (at.axis[3] * dst->ne[2] + at.axis[2]) * depth : NULL;
         part.rows = min_of(rows - at.axis[1], u.rows);
         part.columns = min_of(columns - at.axis[0], u.wide);
+        const bool stays = s->panels != NULL && stays_packed(s->panels, at.axis[0], part.columns);
         for (int64_t k = 0; k < depth; k += most) {
             part.depth = (int) min_of(depth - k, most);
             part.first = k == 0, part.last = k + most >= depth;
             part.a = (struct matrix){.data = left + k * sizeof(float), .step = b->nb[1], .type = GGML_TYPE_F32};
-            part.coming = part.last ? element(&later, 0, 0) : element(&weights, 0, k + most);
-            part.coming_rows = min_of(columns - (part.last ? then : at).axis[0], u.wide);
-            pack_rows(&weights, 0, part.columns, k, part.depth, s->pairs, packed);
-            if (gate != NULL) gate_panels(gate + k, part.columns, part.depth, packed);
+            const int64_t next_column = (part.last ? then : at).axis[0], next_k = part.last ? 0 : k + most;
+            part.coming_rows = min_of(columns - next_column, u.wide);
+            if (stays) {
+                part.packed = panels_at(s->panels, at.axis[0], k), part.deep = part.depth;
+                part.coming = (const char *) panels_at(s->panels, next_column, next_k), part.coming_step = part.depth * (int64_t) sizeof(float);
+                part.coming_rows = parts_of(part.coming_rows * min_of(depth - next_k, DEPTH), part.depth);
+            } else {
+                part.packed = packed, part.deep = DEPTH, part.coming = element(part.last ? &later : &weights, 0, next_k);
+                pack_rows(&weights, 0, part.columns, k, part.depth, s->pairs, packed);
+                if (gate != NULL) gate_panels(gate + k, part.columns, part.depth, packed);
+            }
             multiply(&part);
         }
     }

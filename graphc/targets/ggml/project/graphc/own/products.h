@@ -3,6 +3,7 @@
 // Matrix products of float32, with what is added to them.
 
 #include "activations.h"
+#include "panels.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -21,6 +22,7 @@ struct graphc_mul_mat_settings {
     struct graphc_activation activation;
     bool pairs;
     const struct ggml_type_traits * types;
+    struct graphc_panels * panels;
     struct graphc_turns turns;
 };
 

@@ -10,7 +10,7 @@
 #include "readers.h"
 #include "tiles.h"
 
-enum { MOST_FEW = 8, TALL = 32, TALL_FOR_ONE = 4 * TALL, NEAR = 4096, AHEAD = 8192 };
+enum { TALL = 32, TALL_FOR_ONE = 4 * TALL, NEAR = 4096, AHEAD = 8192 };
 
 /// Adds the products of weights with so many rows, DEPTH elements apart, to sums by lanes, TALL apart. `rows` is a constant where this
 /// is called, and `depth` a multiple of EVEN.

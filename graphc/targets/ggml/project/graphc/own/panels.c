@@ -1,0 +1,87 @@
+// Panels that stay. No lock is held: a process may be forked at any time, and its child computes too. Entries of the list stay, and those that
+// nobody holds are used again.
+
+#include "panels.h"
+
+#include "blocks.h"
+
+#include <stdlib.h>
+
+enum { MOST_ROWS = 1024 };  // with more, packing is a small part of a product
+
+static const size_t most_kept = (size_t) 64 << 20;  // bytes, of all matrices
+
+enum { NOBODY = 0, CHANGING = -1 };  // in place of the number of those that hold panels
+
+static struct graphc_panels * all_panels;
+static size_t bytes_kept;
+
+size_t graphc_bytes_of_panels(void) { return __atomic_load_n(&bytes_kept, __ATOMIC_RELAXED); }
+
+/// One more that holds panels, if anybody does; else false.
+static bool held(struct graphc_panels * p) {
+    int holders = __atomic_load_n(&p->holders, __ATOMIC_ACQUIRE);
+    while (holders > NOBODY && !__atomic_compare_exchange_n(&p->holders, &holders, holders + 1, true, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {}
+    return holders > NOBODY;
+}
+
+void graphc_leave_panels(struct graphc_panels * p) {
+    int holders = __atomic_load_n(&p->holders, __ATOMIC_ACQUIRE);
+    while (!__atomic_compare_exchange_n(&p->holders, &holders, holders == 1 ? CHANGING : holders - 1, true, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {}
+    if (holders > 1) return;
+    free(p->memory);
+    __atomic_fetch_sub(&bytes_kept, p->bytes, __ATOMIC_RELAXED);
+    __atomic_store_n(&p->holders, NOBODY, __ATOMIC_RELEASE);
+}
+
+/// The panels of a matrix, if somebody holds them, who is not the only one any more.
+static struct graphc_panels * found(const struct ggml_tensor * matrix) {
+    for (struct graphc_panels * p = __atomic_load_n(&all_panels, __ATOMIC_ACQUIRE); p != NULL; p = p->next) {
+        if (!held(p)) continue;
+        if (p->data == matrix->data && p->depth == matrix->ne[0] && p->columns == matrix->ne[1]) return p;
+        graphc_leave_panels(p);
+    }
+    return NULL;
+}
+
+/// An entry that nobody else has; NULL without memory.
+static struct graphc_panels * unused(void) {
+    struct graphc_panels * first = __atomic_load_n(&all_panels, __ATOMIC_ACQUIRE);
+    for (struct graphc_panels * p = first; p != NULL; p = p->next) {
+        int holders = NOBODY;
+        if (__atomic_compare_exchange_n(&p->holders, &holders, CHANGING, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return p;
+    }
+    struct graphc_panels * made = (struct graphc_panels *) calloc(1, sizeof *made);
+    if (made == NULL) return NULL;
+    made->holders = CHANGING, made->next = first;
+    while (!__atomic_compare_exchange_n(&all_panels, &made->next, made, true, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {}
+    return made;
+}
+
+/// New panels, of which nothing is packed; NULL without memory.
+static struct graphc_panels * made(const struct ggml_tensor * matrix) {
+    const size_t panels = (size_t) parts_of(matrix->ne[1], PANEL), values = panels * PANEL * (size_t) matrix->ne[0] * sizeof(float);
+    const size_t bytes = values + panels * sizeof(int) + LINE;
+    const bool fits = __atomic_add_fetch(&bytes_kept, bytes, __ATOMIC_RELAXED) <= most_kept;
+    struct graphc_panels * p = fits ? unused() : NULL;
+    char * memory = p == NULL ? NULL : (char *) calloc(1, bytes);  // the system gives what is written
+    if (memory == NULL) {
+        __atomic_fetch_sub(&bytes_kept, bytes, __ATOMIC_RELAXED);
+        if (p != NULL) __atomic_store_n(&p->holders, NOBODY, __ATOMIC_RELEASE);
+        return NULL;
+    }
+    p->data = matrix->data, p->depth = matrix->ne[0], p->columns = matrix->ne[1], p->bytes = bytes, p->memory = memory;
+    p->values = (float *) (((uintptr_t) memory + LINE - 1) / LINE * LINE), p->states = (int *) ((char *) p->values + values);
+    __atomic_store_n(&p->holders, 1, __ATOMIC_RELEASE);
+    return p;
+}
+
+struct graphc_panels * graphc_hold_panels(const struct ggml_tensor * matrix, const struct ggml_tensor * x) {
+    const int64_t rows = x->ne[1] * x->ne[2] * x->ne[3];
+    if (x->ne[1] <= MOST_FEW || rows > MOST_ROWS || !is_dense(matrix) || matrix->ne[2] * matrix->ne[3] != 1) return NULL;
+    struct graphc_panels * first = found(matrix), * own = first == NULL ? made(matrix) : NULL;
+    if (own == NULL) return first;
+    first = found(matrix);  // of two that were made at once, all take the one that comes first
+    graphc_leave_panels(own);
+    return first;
+}

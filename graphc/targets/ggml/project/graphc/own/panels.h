@@ -1,0 +1,37 @@
+#pragma once
+
+// Matrices that stay packed into panels, for products of so few rows that packing takes much of their time. Whoever multiplies with a matrix
+// holds its panels, and all share them: graphs of other sizes, and of runs at once. Each panel is packed by the first product that comes
+// to it. Their memory is bounded; a matrix for which there is none is packed in every run, with the same results.
+
+#include "turns.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// A matrix [columns][depth] as panels: those of each DEPTH elements of its rows lie together, [depth][PANEL] for each. A panel has a state.
+struct graphc_panels {
+    struct graphc_panels * next;
+    int holders;
+    const void * data;  // of the matrix
+    int64_t depth, columns;
+    size_t bytes;
+    void * memory;
+    float * values;
+    int * states;
+};
+
+/// The panels of a matrix which `x` meets in a run, and which stays where it is, as it is, while they are held. NULL where there are none:
+/// for other matrices than dense ones of float32, for too many rows or very few, and without memory.
+GRAPHC_API struct graphc_panels * graphc_hold_panels(const struct ggml_tensor * matrix, const struct ggml_tensor * x);
+
+/// Ends holding them; nothing computes with them any more.
+GRAPHC_API void graphc_leave_panels(struct graphc_panels * panels);
+
+/// The bytes of all panels that somebody holds.
+GRAPHC_API size_t graphc_bytes_of_panels(void);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,108 @@
+"""Matrices that stay packed for products of few rows: the numbers are those of matrices that are packed in every run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from graphc.ir.types import F32
+from graphc.targets.ggml.lowering.builder import Builder
+from graphc.targets.ggml.program.program import Output, Program
+from graphc.targets.ggml.run.choose.library import load_own
+from graphc.targets.ggml.run.executor import Executor
+
+pytestmark = pytest.mark.skipif(load_own() is None, reason="needs our own code")
+
+SIZES = [(9, 5, 1), (49, 368, 368), (16, 300, 129), (77, 256, 64), (1024, 40, 31), (1025, 40, 31)]
+"""Rows, elements of a sum, and columns: at and around the bounds of tiles, panels and blocks, and of the rows of kept panels."""
+
+
+def product(size: tuple[int, int, int], stays: bool, threads: int = 2, matrix: np.ndarray | None = None) -> Executor:
+    """A program of one product with a matrix, which is a weight if it stays, and else an input."""
+    rows, depth, columns = size
+    program = Program("product")
+    b = Builder(program)
+    x = program.add_input("x", F32, (rows, depth), "F32")
+    shape = columns, depth
+    w = program.add_weight("w", F32, shape) if stays else program.add_input("w", F32, shape, "F32")
+    y = b.call("graphc_linear", w, x, False, rank=2)
+    program.outputs.append(Output("y", F32, y.shape, y))
+    return Executor(program, [] if matrix is None else [matrix], threads=threads)
+
+
+def numbers(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape, F32)
+
+
+def bytes_held() -> int:
+    """Bytes of all panels that somebody holds."""
+    own = load_own()
+    assert own is not None
+    return int(own.library.graphc_bytes_of_panels())
+
+
+@pytest.fixture(autouse=True)
+def given_back() -> Iterator[None]:
+    """Every test leaves as many panels as there were before."""
+    before = bytes_held()
+    yield
+    assert bytes_held() == before
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_results_are_those_of_matrices_that_are_packed_in_every_run(size: tuple[int, int, int]) -> None:
+    rows, depth, columns = size
+    matrix, xs = numbers(1, columns, depth), [numbers(seed, rows, depth) for seed in (2, 3)]
+    before = bytes_held()
+    with closing(product(size, stays=False)) as plain:
+        expected = [plain.run({"x": x, "w": matrix}, {})[0] for x in xs]
+    assert bytes_held() == before
+    for threads in (1, 2, 3):
+        with closing(product(size, stays=True, threads=threads, matrix=matrix)) as kept:
+            found = [kept.run({"x": x}, {})[0] for x in xs]
+            assert (bytes_held() > before) == (rows <= 1024)
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_other_weights_have_panels_of_their_own() -> None:
+    size = (20, 64, 96)
+    x, matrices = numbers(1, 20, 64), [numbers(seed, 96, 64) for seed in (2, 3, 4)]
+    with closing(product(size, stays=False)) as plain:
+        expected = [plain.run({"x": x, "w": each}, {})[0] for each in matrices]
+    with closing(product(size, stays=True, matrix=matrices[0])) as kept:
+        found = [kept.run({"x": x}, {})[0]]
+        for each in matrices[1:]:
+            kept.replace_weights([each])
+            found.append(kept.run({"x": x}, {})[0])
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_runs_at_once_share_them() -> None:
+    size = (30, 256, 512)
+    matrix, xs = numbers(1, 512, 256), [numbers(seed, 30, 256) for seed in range(2, 10)]
+    with closing(product(size, stays=False)) as plain:
+        expected = [plain.run({"x": x, "w": matrix}, {})[0] for x in xs]
+    before = bytes_held()
+    with closing(product(size, stays=True, matrix=matrix)) as kept, ThreadPoolExecutor(4) as pool:
+
+        def run(x: np.ndarray) -> Sequence[np.ndarray]:
+            return kept.run({"x": x}, {})[0]
+
+        np.testing.assert_array_equal(list(pool.map(run, xs)), expected)
+        assert len(kept.contexts.idle) > 0
+        assert matrix.nbytes <= bytes_held() - before < 2 * matrix.nbytes
+
+
+def test_what_does_not_fit_is_packed_in_every_run() -> None:
+    size = (9, 4096, 4128)
+    matrix, x = numbers(1, 4128, 4096), numbers(2, 9, 4096)
+    before = bytes_held()
+    with closing(product(size, stays=False)) as plain:
+        expected = plain.run({"x": x, "w": matrix}, {})[0]
+    with closing(product(size, stays=True, matrix=matrix)) as kept:
+        np.testing.assert_array_equal(kept.run({"x": x}, {})[0], expected)
+        assert bytes_held() == before
