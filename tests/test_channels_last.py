@@ -478,7 +478,8 @@ def test_it_is_chosen_for_what_reads_it():
     kernel = some.weight(24, 3, 3, 3)
     y = some.ended(some.b.call("ggml_conv_2d", kernel, padded, 2, 2, 0, 0, 1, 1, rank=4), "clip", True)
     some.output(some.each(y))
-    assert some.functions() == ["ggml_permute", *["graphc_conv_2d_last"] * 2, "ggml_permute", "graphc_copy"]
+    copied = ["ggml_permute", "graphc_copy"]
+    assert some.functions() == [*copied, *["graphc_conv_2d_last"] * 2, *copied]
     some.check()
 
 
@@ -489,8 +490,9 @@ def test_convolutions_with_strides_that_follow_one_another_keep_it():
         y = some.b.call("ggml_conv_2d", some.weight(channels, y.ne[2], 3, 3), y, 2, 2, 1, 1, 1, 1, rank=4)
         y = some.ended(y, "ggml_relu", True)
     some.output(some.each(y))
-    assert some.functions() == ["ggml_permute", *["graphc_conv_2d_last"] * 4, "ggml_permute", "graphc_copy"]
-    some.check()
+    copied = ["ggml_permute", "graphc_copy"]
+    assert some.functions() == [*copied, *["graphc_conv_2d_last"] * 4, *copied]
+    some.check(1e-4)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 49, 20), (1, 1, 100), (3, 1000, 5), (2, 33, 64)])
@@ -522,9 +524,8 @@ def test_largest_elements_of_windows(alone):
     assert ("graphc_conv_2d_last" in functions) == alone
     assert len(program.kernels) == len(before) + 1 + alone
     assert len(some.program.kernels) == len(before) + 1
-    assert functions.count("graphc_copy") == (
-        1 if alone else 3
-    )  # of the output; of what windows gave, and the one that is read
+    copies = 2 if alone else 3  # of the output; of the image, or of what windows gave, and the one that is read
+    assert functions.count("graphc_copy") == copies
     some.check(1e-4)
     (found, *_) = some.run(x=np.full((2, 3, 45, 38), np.nan, F32))
     assert np.isnan(found).all()

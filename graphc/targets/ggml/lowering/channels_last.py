@@ -33,6 +33,9 @@ MOST_PIXELS = 4096
 WORTH_A_COPY = 200
 """Multiplications of convolutions as products that save the time of copying an element."""
 
+MOST_PLACES = 64
+"""Places of a kernel whose windows are read with channels last, as `own/convolution.c` does."""
+
 WINDOWS = 16
 """Multiplications of convolutions of 3 x 3 by Winograd's that save the time which one of a product saves: they are fast in either
 order."""
@@ -123,6 +126,17 @@ def _makes_it(call: Call) -> bool:
     return strides != [1, 1] and all(
         isinstance(each, Tensor) and each.contiguous for each in (kernel, bias) if each is not None
     )
+
+
+def _reads_windows(call: Call) -> bool:
+    """True for a convolution of so small kernels that its windows are read where they lie with channels last."""
+    return product(_tensor(call.args[0]).ne[:2]) <= MOST_PLACES and call.args[7:9] == (1, 1)
+
+
+def _has_few_channels(call: Call) -> bool:
+    """True for such a convolution of an image of colours, for which a copy of that costs less than windows of planes."""
+    channels = _tensor(call.args[1]).ne[2]
+    return isinstance(channels, int) and channels < LEAST_CHANNELS and _reads_windows(call)
 
 
 def _is_window(call: Call) -> bool:
@@ -269,7 +283,8 @@ class _Layouts:
             found.add(index)
             if _makes_it(call):
                 image = _tensor(call.args[1])
-                waiting += [image.call] if image.call >= 0 and _makes_it(self.old.calls[image.call]) else []
+                follows = image.call >= 0 and _makes_it(self.old.calls[image.call]) and _reads_windows(call)
+                waiting += [image.call] if follows else []
             else:
                 read = [self._unpadded(arg)[0] if _is_each_channel(call) else arg for arg in _tensors(call)]
                 waiting += [arg.call for arg in read if arg.call >= 0 and self._is_of_them(arg.call)]
@@ -495,7 +510,7 @@ class _Layouts:
         image, settings = self._settings(call)
         if image.call >= 0 and self._is_expansion(image.call):
             return self._expanded(self.old.calls[image.call], call, settings)
-        if image.call in self.last or not _makes_it(call):
+        if image.call in self.last or not _makes_it(call) or _has_few_channels(call):
             image = self._last(image, call)
         else:
             image = self._add(call, "ggml_permute", [self._as_it_was(image, call), *LAST])

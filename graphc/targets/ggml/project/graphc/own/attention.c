@@ -179,7 +179,7 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
                     const struct ahead next = rows_ahead(a + ROWS * some.next_key, some.next_key * (int64_t) sizeof(float));
                     for (int64_t part = 0; part < deep; part += PART) {  // partial sums: rounding errors grow with their length
                         along[min_of(block - i, ROWS)](a + part, some.next_key, panel + part * PANEL, scores + i * PANEL, PANEL,
-                                                       (int) min_of(deep - part, PART), part == 0 ? &as_they_are : &added_up, next);
+                                                       one_line(min_of(deep - part, PART)), part == 0 ? &as_they_are : &added_up, next);
                     }
                 }
                 if (mask != NULL) {
@@ -192,7 +192,7 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
                 for (int64_t i = 0; i < values; i += high) {
                     const float * a = some.values + i * (rows_of_v ? some.next_row : 1);
                     parts[min_of(values - i, high)](a, some.next_row, scores, s->result + i * PANEL, PANEL,
-                                                    (int) (pairs ? pairs_in(block) : block), &added_up, nothing);
+                                                    one_line(pairs ? pairs_in(block) : block), &added_up, nothing);
                 }
             }
         }

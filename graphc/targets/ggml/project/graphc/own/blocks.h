@@ -209,9 +209,11 @@ struct block {
     const char * coming;
     int64_t coming_step, coming_rows;
     int depth;
-    bool first;  // else the products are added to what `c` holds
-    bool last;   // then comes what is added to the result
-    int taken;   // of what is added, by the tiles
+    int lines;     // of the rows of `a`, each of so many elements; none: one
+    int64_t leap;  // elements from the end of one to where the next begins
+    bool first;    // else the products are added to what `c` holds
+    bool last;     // then comes what is added to the result
+    int taken;     // of what is added, by the tiles
     bool activated;  // by the tiles, too
     const struct graphc_activation * activation;
     bool pairs;  // `packed` has them, and `a` is read so
@@ -283,7 +285,7 @@ static inline void prepare_edge(struct edge * edge, const struct ends * ends) {
 }
 
 static __attribute__((noinline)) void multiply_edge(struct edge * edge, tile_function function, const float * a, int64_t lda,
-                                                    const float * panel, float * c, int64_t ldc, int64_t rows, int64_t wide, int depth,
+                                                    const float * panel, float * c, int64_t ldc, int64_t rows, int64_t wide, struct terms terms,
                                                     const struct ends * ends, struct ahead ahead) {
     if (ends->added) copy_rows(c, ldc, rows, wide, edge->sums, PANEL);
     for (int each = 0; each < ADDENDS && ends->others[each].from != NULL; ++each) {
@@ -291,7 +293,7 @@ static __attribute__((noinline)) void multiply_edge(struct edge * edge, tile_fun
         if (other->along) copy_rows(other->from, other->down, other->down == 0 ? 1 : rows, wide, edge->beside[each], PANEL);
         else edge->ends.others[each].from = other->from;
     }
-    function(a, lda, panel, edge->sums, PANEL, depth, &edge->ends, ahead);
+    function(a, lda, panel, edge->sums, PANEL, terms, &edge->ends, ahead);
     copy_rows(edge->sums, PANEL, rows, wide, c, ldc);
 }
 
@@ -311,7 +313,7 @@ static inline void fetch_below(const struct ends * ends, const float * c, int64_
 static inline void multiply(struct block * b) {
     float workspace[BLOCK * ROWS * DEPTH] __attribute__((aligned(64)));
     const int64_t high = tile_rows(b->rows), tall = even_split(parts_of(b->rows, high), BLOCK) * high;
-    const int deep = b->pairs ? (int) pairs_in(b->depth) : b->depth;
+    const struct terms terms = {b->pairs ? (int) pairs_in(b->depth) : b->depth, b->lines > 1 ? b->lines : 1, b->leap};
     const struct ends first = ends_of(b);
     struct ends ends = first;
     struct edge edge;
@@ -334,8 +336,8 @@ static inline void multiply(struct block * b) {
                 struct ahead ahead = rows_ahead(a + high * lda, lda * (int64_t) sizeof(float));
                 if (next < min_of(bottom + tall, b->rows)) ahead = (struct ahead){element(&b->a, next, 0), b->a.step}, next += LINES;
                 if (coming < b->coming_rows) ahead = (struct ahead){b->coming + coming * b->coming_step, b->coming_step};
-                if (wide == PANEL || wide == WIDTH) with[count](a, lda, panel, c, b->ldc, deep, &ends, ahead);
-                else multiply_edge(&edge, with[count], a, lda, panel, c, b->ldc, count, wide, deep, &ends, ahead);
+                if (wide == PANEL || wide == WIDTH) with[count](a, lda, panel, c, b->ldc, terms, &ends, ahead);
+                else multiply_edge(&edge, with[count], a, lda, panel, c, b->ldc, count, wide, terms, &ends, ahead);
             }
         }
         if (b->last) finish(b, top, bottom);

@@ -145,8 +145,8 @@ static void multiply_pixels(const float * windows, const float * kernels, int64_
             const int64_t count = min_of(pixels - i, high), wide = min_of(columns - j, PANEL);
             const tile_function tile = transposed_tiles[count];
             float * to = c + i * ldc + j;
-            if (wide == PANEL) tile(windows + i, PANEL, kernels + j * DEPTH, to, ldc, depth, &here, nothing);
-            else multiply_edge(&edge, tile, windows + i, PANEL, kernels + j * DEPTH, to, ldc, count, wide, depth, &here, nothing);
+            if (wide == PANEL) tile(windows + i, PANEL, kernels + j * DEPTH, to, ldc, one_line(depth), &here, nothing);
+            else multiply_edge(&edge, tile, windows + i, PANEL, kernels + j * DEPTH, to, ldc, count, wide, one_line(depth), &here, nothing);
         }
     }
 }
@@ -250,12 +250,17 @@ static void multiply_lines(const struct block * whole, const struct windows_last
         const int64_t upper = first_inside(top, 1, w->kh), lower = behind_inside(top, 1, w->kh, w->height), most = even_split(end - begin, DEPTH);
         run = x >= first.first && x < last.end ? min_of(last.end - x, w->first + whole->rows - pixel) : 1;
         part.rows = run, part.at.axis[1] = whole->at.axis[1] + pixel - w->first, part.c = whole->c + (pixel - w->first) * whole->ldc;
-        for (int64_t ky = upper; ky < lower; ++ky) {
+        const int64_t whole_line = w->kw * w->all;
+        const bool several = end - begin == whole_line && whole_line <= DEPTH && part.a.step % SPREAD != 0;  // whose kernels lie together
+        const int64_t lines = several ? DEPTH / whole_line : 1;
+        part.leap = w->width * w->all - whole_line;
+        for (int64_t ky = upper; ky < lower; ky += lines) {
             const int64_t from = ((line / w->down * w->height + top + ky) * w->width + left) * w->all;
+            part.lines = (int) min_of(lines, lower - ky);
             for (int64_t k = begin; k < end; k += most) {
                 part.depth = (int) min_of(end - k, most);
-                part.a.data = whole->a.data + (from + k) * (int64_t) sizeof(float), part.packed = whole->packed + (ky * w->kw * w->all + k) * PANEL;
-                part.first = ky == upper && k == begin, part.last = ky == lower - 1 && k + most >= end;
+                part.a.data = whole->a.data + (from + k) * (int64_t) sizeof(float), part.packed = whole->packed + (ky * whole_line + k) * PANEL;
+                part.first = ky == upper && k == begin, part.last = ky + lines >= lower && k + most >= end;
                 multiply(&part);
             }
         }

@@ -324,11 +324,19 @@ static __attribute__((noinline, unused)) void end_tile(float * sums, int rows, i
     else end_sums(sums, rows, 1, ends, c, ldc);
 }
 
-/// c[rows][PANEL] (+)= a[rows][depth] * panel[depth][PANEL], of so many `vectors` of the panel; rows of `a` are `down` elements apart, its
+/// What is summed up: `depth` elements of each of so many lines, `leap` columns of `a` from the end of one to where the next begins.
+struct terms {
+    int depth, lines;
+    int64_t leap;
+};
+
+static inline struct terms one_line(int64_t depth) { return (struct terms){(int) depth, 1, 0}; }
+
+/// c[rows][PANEL] (+)= a[rows][terms] * panel[terms][PANEL], of so many `vectors` of the panel; rows of `a` are `down` elements apart, its
 /// columns `along`. `rows`, `vectors` and one of the two are constants where this is called, and so is `pairs`: true if an element stands
 /// for two numbers. What lies ahead is fetched a line at a time, which costs nothing here.
 static inline __attribute__((always_inline)) void tile(bool pairs, int rows, int vectors, const float * a, int64_t down, int64_t along, const float * panel,
-                                                       float * c, int64_t ldc, int depth, const struct ends * ends, struct ahead ahead) {
+                                                       float * c, int64_t ldc, struct terms terms, const struct ends * ends, struct ahead ahead) {
     vector sums[ROWS][VECTORS];
 #pragma GCC unroll 16
     for (int i = 0; i < rows; ++i) {
@@ -338,22 +346,27 @@ static inline __attribute__((always_inline)) void tile(bool pairs, int rows, int
     const float * thirds[(ROWS + 2) / 3];  // with one for each row, there are too few registers for addresses
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i += 3) thirds[i / 3] = a + i * down;
-    for (int64_t k = 0; k < depth; ++k) {
-        __builtin_prefetch((const char *) ahead.at + (k & (LINES - 1)) * ahead.step + (k & -LINES) * (LINE / LINES), 0, 2);
-        vector column[VECTORS];
+    for (int line = 0; line < terms.lines; ++line) {
+        for (int64_t k = 0; k < terms.depth; ++k) {
+            __builtin_prefetch((const char *) ahead.at + (k & (LINES - 1)) * ahead.step + (k & -LINES) * (LINE / LINES), 0, 2);
+            vector column[VECTORS];
 #pragma GCC unroll 4
-        for (int j = 0; j < vectors; ++j) column[j] = *(const vector *) (panel + k * PANEL + j * WIDTH);
+            for (int j = 0; j < vectors; ++j) column[j] = *(const vector *) (panel + j * WIDTH);
 #pragma GCC unroll 16
-        for (int i = 0; i < rows; ++i) {
+            for (int i = 0; i < rows; ++i) {
 #pragma GCC unroll 4
-            for (int j = 0; j < vectors; ++j) {
-                const float * element = &thirds[i / 3][i % 3 * down];
-                if (pairs) sums[i][j] = add_products(sums[i][j], (words_of){0} + *(const word *) element, (words_of) column[j]);
-                else sums[i][j] += *element * column[j];
+                for (int j = 0; j < vectors; ++j) {
+                    const float * element = &thirds[i / 3][i % 3 * down];
+                    if (pairs) sums[i][j] = add_products(sums[i][j], (words_of){0} + *(const word *) element, (words_of) column[j]);
+                    else sums[i][j] += *element * column[j];
+                }
             }
+#pragma GCC unroll 16
+            for (int i = 0; i < rows; i += 3) thirds[i / 3] += along;
+            panel += PANEL;
         }
 #pragma GCC unroll 16
-        for (int i = 0; i < rows; i += 3) thirds[i / 3] += along;
+        for (int i = 0; i < rows; i += 3) thirds[i / 3] += terms.leap * along;
     }
     const struct addend * other = ends->others;
     const bool vector_alone = other->from != NULL && other->along && other->down == 0 && other[1].from == NULL && !ends->added;
@@ -396,28 +409,28 @@ static inline __attribute__((always_inline)) void tile(bool pairs, int rows, int
 
 #define TILE(n) \
     static __attribute__((noinline)) void tile_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
-                                                   int depth, const struct ends * ends, struct ahead ahead) { \
-        tile(false, n, VECTORS, a, lda, 1, panel, c, ldc, depth, ends, ahead); \
+                                                   struct terms terms, const struct ends * ends, struct ahead ahead) { \
+        tile(false, n, VECTORS, a, lda, 1, panel, c, ldc, terms, ends, ahead); \
     } \
     static __attribute__((noinline)) void transposed_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
-                                                     int depth, const struct ends * ends, struct ahead ahead) { \
-        tile(false, n, VECTORS, a, 1, lda, panel, c, ldc, depth, ends, ahead); \
+                                                     struct terms terms, const struct ends * ends, struct ahead ahead) { \
+        tile(false, n, VECTORS, a, 1, lda, panel, c, ldc, terms, ends, ahead); \
     } \
     static __attribute__((noinline)) void paired_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
-                                                     int depth, const struct ends * ends, struct ahead ahead) { \
-        tile(true, n, VECTORS, a, lda, 1, panel, c, ldc, depth, ends, ahead); \
+                                                     struct terms terms, const struct ends * ends, struct ahead ahead) { \
+        tile(true, n, VECTORS, a, lda, 1, panel, c, ldc, terms, ends, ahead); \
     } \
     static __attribute__((noinline)) void transposed_pairs_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
-                                                               int depth, const struct ends * ends, struct ahead ahead) { \
-        tile(true, n, VECTORS, a, 1, lda, panel, c, ldc, depth, ends, ahead); \
+                                                               struct terms terms, const struct ends * ends, struct ahead ahead) { \
+        tile(true, n, VECTORS, a, 1, lda, panel, c, ldc, terms, ends, ahead); \
     } \
     static __attribute__((noinline)) void narrow_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
-                                                 int depth, const struct ends * ends, struct ahead ahead) { \
-        tile(false, n, 1, a, lda, 1, panel, c, ldc, depth, ends, ahead); \
+                                                 struct terms terms, const struct ends * ends, struct ahead ahead) { \
+        tile(false, n, 1, a, lda, 1, panel, c, ldc, terms, ends, ahead); \
     } \
     static __attribute__((noinline)) void narrow_pairs_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
-                                                       int depth, const struct ends * ends, struct ahead ahead) { \
-        tile(true, n, 1, a, lda, 1, panel, c, ldc, depth, ends, ahead); \
+                                                       struct terms terms, const struct ends * ends, struct ahead ahead) { \
+        tile(true, n, 1, a, lda, 1, panel, c, ldc, terms, ends, ahead); \
     }
 TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6)
 #if defined(__AVX512F__)
@@ -426,7 +439,7 @@ TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
 TILE(7) TILE(8)
 #endif
 
-typedef void (*tile_function)(const float *, int64_t, const float *, float *, int64_t, int, const struct ends *, struct ahead);
+typedef void (*tile_function)(const float *, int64_t, const float *, float *, int64_t, struct terms, const struct ends *, struct ahead);
 
 #if defined(__AVX512F__)
 #define ALL_TILES(kind) {NULL, kind##_1, kind##_2, kind##_3, kind##_4, kind##_5, kind##_6, kind##_7, kind##_8, kind##_9, kind##_10, kind##_11, kind##_12}

@@ -343,7 +343,7 @@ static void multiply_panels(const struct work * w, const float * kernel, int64_t
                     const tile_function * with = tiles_for(plan->s->pairs, tiles_left - p * PANEL);
                     const float * panel = w->panel + (p * plan->places + place) * plan->panel + (from + k) * PANEL;
                     float * c = w->products + (p * plan->places + place) * plan->product + i * PANEL;
-                    with[min_of(count - i, high)](a, stride, panel, c, PANEL, (int) min_of(depth - k, DEEP), from + k == 0 ? &as_they_are : &added_up, ahead);
+                    with[min_of(count - i, high)](a, stride, panel, c, PANEL, one_line(min_of(depth - k, DEEP)), from + k == 0 ? &as_they_are : &added_up, ahead);
                 }
             }
         }

@@ -206,7 +206,7 @@ void graphc_winograd_last(struct ggml_tensor * dst, int ith, int nth, void * use
                 for (int64_t i = 0; i < tiles; i += high) {
                     const float * a = images + place * p.plane + (first + i) * p.across + c;
                     const struct ahead ahead = rows_ahead(a + p.plane, p.across * (int64_t) sizeof(float));
-                    with[min_of(tiles - i, high)](a, p.across, part + place * p.part, products + place * p.product + i * PANEL, PANEL, (int) deep,
+                    with[min_of(tiles - i, high)](a, p.across, part + place * p.part, products + place * p.product + i * PANEL, PANEL, one_line(deep),
                                                   c == 0 ? &as_they_are : &added_up, ahead);
                 }
             }
