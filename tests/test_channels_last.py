@@ -495,6 +495,32 @@ def test_convolutions_with_strides_that_follow_one_another_keep_it():
     some.check(1e-4)
 
 
+def test_zeros_and_joined_images_between_convolutions_that_make_it_keep_it():
+    """As HGNet begins: two ways from one image to another, of which one has kernels of 2 x 2."""
+    some = Some()
+
+    def conv(x, channels: int, size: int, stride: int):
+        kernel = some.weight(channels, x.ne[2], size, size)
+        y = some.b.call("ggml_conv_2d", kernel, x, stride, stride, size // 3, size // 3, 1, 1, rank=4)
+        return some.ended(y, "ggml_relu", True)
+
+    def padded(x):
+        return some.b.call("ggml_pad_ext", x, 0, 1, 0, 1, 0, 0, 0, 0, rank=4)
+
+    x = padded(conv(some.input("x", 2, 3, 33, 37), 16, 3, 2))
+    op = MaxPool((2, 2), (1, 1), (1, 1), (0, 0), (0, 0), False)
+    (shape,) = (each.shape for each in op.infer(TensorType(F32, x.shape)))
+    largest = some.program.call_kernel(KernelUse(op, ((F32, x.shape),), F32, shape), [x])
+    y = conv(padded(conv(x, 8, 2, 1)), 16, 2, 1)
+    some.output(some.each(conv(some.b.call("ggml_concat", largest, y, 2, rank=4), 24, 3, 2)))
+    copied = ["ggml_permute", "graphc_copy"]
+    functions = some.functions()
+    assert functions[:2] == functions[-2:] == copied
+    assert functions.count("graphc_copy") == 2
+    assert functions.count("graphc_pad") == 1  # zeros that convolutions alone read are no step
+    some.check(1e-4)
+
+
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 49, 20), (1, 1, 100), (3, 1000, 5), (2, 33, 64)])
 def test_means_over_rows(shape):
     some = Some()

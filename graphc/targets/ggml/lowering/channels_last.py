@@ -123,9 +123,14 @@ def _makes_it(call: Call) -> bool:
     if call.function != "graphc_conv_2d" or len(call.args) != 11 or _is_point(call) or _has_groups(call):
         return False
     kernel, _, bias, *strides = call.args[:5]
-    return strides != [1, 1] and all(
+    return (strides != [1, 1] or _tensor(kernel).ne[:2] != (3, 3)) and all(
         isinstance(each, Tensor) and each.contiguous for each in (kernel, bias) if each is not None
     )
+
+
+def _pads_pixels(call: Call) -> bool:
+    """True if a call puts zeros around the pixels of images."""
+    return call.function in PADS and call.args[5:] == (0, 0, 0, 0)
 
 
 def _reads_windows(call: Call) -> bool:
@@ -184,10 +189,21 @@ class _Layouts:
                 self.readers.setdefault(arg.call, []).append(index)
         self.read_out = {output.tensor.call for output in program.outputs}
         self.last: set[int] = set()
+        self.without_copies = self._held_without_copies()
         self.last = self._chosen()
         self.means = {
             index: found for index in range(len(program.calls)) if (found := self._mean_of(index)) is not None
         }
+
+    def _held_without_copies(self) -> set[int]:
+        """The calls whose results can be held with the channels last, and so can all that they are made of, from convolutions
+        on that read planes."""
+        found: set[int] = set()
+        for index, call in enumerate(self.old.calls):
+            read = {arg.call for arg in _tensors(call) if arg.weight < 0}
+            if _makes_it(call) or (read and read <= found and self._takes_either(index)):
+                found.add(index)
+        return found
 
     def _takes_either(self, index: int) -> bool:
         """True if a call gives the same with the channels of its images last."""
@@ -214,6 +230,8 @@ class _Layouts:
             return first.ne[2:] == result.ne[2:]
         if call.function == "graphc_average_pool":
             return True
+        if call.function in PADS:
+            return _pads_pixels(call) and first.rank == 4
         if call.function in SUMS:
             left, right = _tensors(call)
             return left.ne == result.ne and (
@@ -283,8 +301,7 @@ class _Layouts:
             found.add(index)
             if _makes_it(call):
                 image = _tensor(call.args[1])
-                follows = image.call >= 0 and _makes_it(self.old.calls[image.call]) and _reads_windows(call)
-                waiting += [image.call] if follows else []
+                waiting += [image.call] if image.call in self.without_copies and _reads_windows(call) else []
             else:
                 read = [self._unpadded(arg)[0] if _is_each_channel(call) else arg for arg in _tensors(call)]
                 waiting += [arg.call for arg in read if arg.call >= 0 and self._is_of_them(arg.call)]
@@ -320,7 +337,7 @@ class _Layouts:
     def _is_pad(self, index: int) -> bool:
         """True if a call puts zeros around images for convolutions alone that need them not."""
         call = self.old.calls[index] if index >= 0 else None
-        if call is None or call.function not in PADS or call.args[5:] != (0, 0, 0, 0) or index in self.read_out:
+        if call is None or not _pads_pixels(call) or index in self.read_out:
             return False
         readers = self.readers.get(index, [])
         added = {arg.call for each in readers for arg in _sums(self.old.calls[each])}
@@ -463,6 +480,8 @@ class _Layouts:
             args[1:] = channels, width, height, count, call.args[5], True
         elif call.function == "graphc_average_pool":
             args[-1] = True
+        elif call.function in PADS:
+            args[1:] = 0, 0, *call.args[1:5], 0, 0
         return self._add(call, call.function, args)
 
     def _part(self, call: Call) -> Tensor:

@@ -27,6 +27,13 @@ void graphc_concat(struct ggml_tensor * dst, int ith, int nth, void * userdata) 
         for (int i = inner; i < GGML_MAX_DIMS; ++i) rows *= ne[i] = part->ne[i];
         const int64_t pieces = block == 0 ? 1 : parts_of(block, MOST_PIECE), piece = parts_of(block, pieces);
         char * start = (char *) dst->data + before * dst->nb[axis];
+        if (is_dense(part) && inner == 1 && pieces == 1) {  // rows of the result's rows
+            for (int64_t row = rows * ith / nth; row < rows * (ith + 1) / nth; ++row) {
+                copy((const float *) part->data + row * block, 1, block, (float *) start + row * dst->ne[0]);
+            }
+            before += part->ne[axis];
+            continue;
+        }
         for (int64_t unit = rows * pieces * ith / nth; unit < rows * pieces * (ith + 1) / nth; ++unit) {
             const int64_t row = unit / pieces, first = unit % pieces * piece, i2 = row / ne[1] % ne[2], i3 = row / ne[1] / ne[2];
             const size_t skipped = first * sizeof(float), offsets[] = {row % ne[1], i2, i3};
