@@ -346,7 +346,7 @@ TEXT_OPERATORS = {
     "stages too close": Edit(r"\) \* (2048|4096) \+", r") * 1024 +"),
     "other lanes": Edit(r"shuffle_xor\((\w+\[e\]), (\d)\)", r"shuffle_xor(\1, \2 * 2)"),
     "one product": Edit(r"fmaf\((.+?), (.+?), sum\)", r"fmaf(\1, \1, sum)"),
-    "from two threads": Edit(r"\bthread \+ i", "thread / 2 + i"),
+    "from two threads": Edit(r"= thread / (\d+) \+ i", r"= thread / 2 / \1 + i"),
     "to the first bound": Edit(r"< (m|n)\b", r"<= \1"),
     "no bound": Edit(r"if \((\w+ < \w+)[^)]*\) store", "store"),
     "the sign of an offset": Edit(r"(result|x\d|a|b) \+ ", r"\1 - "),

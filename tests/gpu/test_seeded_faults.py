@@ -47,6 +47,8 @@ NOTHING_CHANGES = {
     r"together: .*: 1\.1 Copy b_buffer b where": "the first piece does not reach the end",
     r"float16: a condition is missing: 1\.0 Copy a_buffer a where": "the first pieces do not reach the end",
     r"float32: a bound that is one off: 1\.[01] Copy .* column < 104": "the first piece does not reach the end",
+    r"float32: .*: 5\.4 Load residual_here residual offset": "a tile is one strip, and a row the sum of its parts",
+    r"attention: to the first bound: 12": "no tile's fourth quarter has the last key",
     r"rows of \d+: a statement is missing: \d Map total_\d": "what becomes of a total is the total",
     r"rows of \d+: a loop runs once more or less: .* \+1": "a step beyond the end adds nothing",
     r"rows of 5000: .* Store result total_\d( where .* block_|$)": "there is a block for each row",

@@ -62,6 +62,10 @@ class Block:
         assert self.parent is not None
         self.parent.lines += [f"{self.header} {{", *indented(self.lines), "}"]
 
+    def loops_around(self) -> frozenset[Scalar]:
+        """The indices of the loops that this block is in."""
+        return frozenset() if self.parent is None else self.parent.variables | self.parent.loops_around()
+
     def find(self, value: Scalar) -> str | None:
         """The name of a value here, if it has one."""
         block: Block | None = self

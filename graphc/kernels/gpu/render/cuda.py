@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from graphc.ir.types import BF16, F16
 from graphc.kernels.c.emit import indented
-from graphc.kernels.c.language import computed_type
+from graphc.kernels.c.language import PRODUCT, SUM, computed_type
 from graphc.kernels.gpu.layout import register_map
 from graphc.kernels.gpu.render.products import Products
 from graphc.kernels.gpu.render.values import NARROW, Parameter
@@ -46,6 +46,7 @@ from graphc.kernels.gpu.tile import (
     neighbours,
     place,
 )
+from graphc.kernels.linear import Linear, linear
 from graphc.kernels.nest import name
 from graphc.kernels.scalar import Scalar
 
@@ -126,21 +127,40 @@ class _Writer(Products):
         rows, columns = it.target.shape
         width = min(it.vector, CHUNK // it.target.dtype.itemsize)
         total, nbytes = rows * columns // width, width * it.target.dtype.itemsize
-        threads = self.kernel.threads
+        threads, across = self.kernel.threads, columns // width
         row, column = place(it.target.shape)
         with self.inside(f"UNROLL for (int i = 0; i < {-(-total // threads)}; i++)", [row, column]):
-            self.say(f"const int chunk = thread + i * {threads};")
-            across = columns // width
-            self.say(f"const int row = chunk / {across}, column = chunk % {across} * {width};")
+            if threads % across == 0:
+                down = threads // across
+                self.say(f"const int row = thread / {across} + i * {down}, column = thread % {across} * {width};")
+                source = self.address_by_rows(it.source, it.offset, row, f"thread / {across}", down)
+            else:
+                self.say(f"const int chunk = thread + i * {threads};")
+                self.say(f"const int row = chunk / {across}, column = chunk % {across} * {width};")
+                source = self.address(it.source, it.offset)
             valid = "true" if it.where is None else self.text(it.where)
             target = self.shared_place(it.target, it.stage, "row", "column")
-            source = self.address(it.source, it.offset)
             if nbytes >= 4:
                 line = f"copy_async_{nbytes}({target}, {source}, {valid});"
             else:
                 kind = memory_type(it.source.dtype)
                 line = f"store_shared<{kind}>({target}, {valid} ? load_global({source}) : {zero(it.source.dtype)});"
-            self.say(line if total % threads == 0 else f"if (chunk < {total}) {line}")
+            self.say(line if total % threads == 0 else f"if (thread + i * {threads} < {total}) {line}")
+
+    def address_by_rows(self, tensor: Global, offset: Scalar, row: Scalar, first: str, step: int) -> str:
+        """The address of an element of the row that is `i` steps below a thread's first one. What no loop changes is added up
+        first, and what is a number last: compilers do not add up integers in another order, but pointers they do."""
+        form, loops = linear(offset), self.block.loops_around()
+        if any(row in each.free for each in form.terms if each is not row):
+            return self.address(tensor, offset)
+        each_row = self.values.dim(form.terms.get(row, 0), self.block).within(PRODUCT + 1)
+        varying = {each: times for each, times in form.terms.items() if each.free & loops}
+        same = {each: times for each, times in form.terms.items() if each is not row and each not in varying}
+        before, within = (
+            self.values.value(each.scalar(), self.block).within(SUM)
+            for each in (Linear(same, form.constant), Linear(varying, 0))
+        )
+        return plus(tensor.name, before, f"{first} * {each_row}", within, f"i * {step} * {each_row}")
 
     def _commit(self, it: Commit) -> None:
         self.say(f"{FUNCTIONS[it.what]}_commit();")
