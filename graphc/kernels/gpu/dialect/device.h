@@ -7,7 +7,6 @@
 #include "functions_double.h"
 
 DEVICE int lane_index() { return thread_index() % 32; }
-DEVICE int warp_index() { return thread_index() / 32; }
 
 // ---- Memory
 
@@ -157,6 +156,9 @@ GRAPHC_SHUFFLE(shuffle_down, "down", "31")
 GRAPHC_SHUFFLE(shuffle_up, "up", "0")
 GRAPHC_SHUFFLE(shuffle, "idx", "31")
 #undef GRAPHC_SHUFFLE
+
+// As the first lane says: so the assembler sees that it is one number for a warp, and has it where operands of products are named.
+DEVICE int warp_index() { return shuffle(thread_index() / 32, 0); }
 
 DEVICE unsigned ballot(bool vote) {
     unsigned votes;

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from graphc.ir.types import I64
+from graphc.kernels.c.language import PRODUCT
 from graphc.kernels.gpu.render.together import Together
 from graphc.kernels.gpu.render.values import NARROW, bits
 from graphc.kernels.gpu.render.writer import plus, times
 from graphc.kernels.gpu.tile import CHUNK, LINE, Get, Multiply, MultiplyShared, Shared, Tile
+from graphc.kernels.scalar import Scalar, constant
 
 
 class Products(Together):
@@ -76,12 +79,10 @@ class Products(Together):
         with self.inside(""):
             if isinstance(it.a, Tile):
                 a, b = f"{it.a.name} + k * {one.a.count // 2}", f"b + k * {one.k * LINE // CHUNK}"
-                self.say(
-                    f"const uint64_t b = wgmma_columns({self.shared_line(it.b, it.b_stage, '0')}, {it.b.panel[1]});"
-                )
+                self.say(f"const uint64_t b = {self.operand(it.b, it.b_stage, '0', it.b.panel[1])};")
             else:
-                self.say(f"const uint64_t a = wgmma_operand({self.shared_line(it.a, it.a_stage, first)});")
-                self.say(f"const uint64_t b = wgmma_operand({self.shared_line(it.b, it.b_stage, '0')});")
+                self.say(f"const uint64_t a = {self.operand(it.a, it.a_stage, first)};")
+                self.say(f"const uint64_t b = {self.operand(it.b, it.b_stage, '0')};")
                 a, b = (_piece(name, array, one.k, pieces) for name, array in (("a", it.a), ("b", it.b)))
             function = f"wgmma_m{height}n{columns}k{one.k}_{NARROW[it.b.dtype]}{'_columns' if held else ''}"
             adds = "k > 0" if it.fresh else "true"
@@ -89,6 +90,14 @@ class Products(Together):
                 "wgmma_begin();",
                 f"UNROLL for (int k = 0; k < {pieces}; k++) {function}({it.total.name}, {a}, {b}, {adds});",
             )
+
+    def operand(self, array: Shared, stage: Scalar, row: str, *panel: int) -> str:
+        """What describes an operand from a row of a stage on, or one in `panel`s with rows for columns: that of the first stage,
+        which is the same in every step, and how much further it is."""
+        described = ", ".join(map(str, (self.shared_line(array, constant(0, I64), row), *panel)))
+        number = self.values.value(stage, self.block).within(PRODUCT + 1)
+        further = times(number, array.nbytes // array.stages // CHUNK)
+        return plus(f"wgmma_{'columns' if panel else 'operand'}({described})", further)
 
 
 def _piece(name: str, array: Shared, depth: int, pieces: int) -> str:
