@@ -27,6 +27,9 @@ FLAGS = (
 )  # fmt: skip
 """How a kernel's text is compiled. What is not given a value has a pattern in every byte, as if it were a register."""
 
+QUICK = tuple("-Og" if each == "-O2" else each for each in FLAGS)
+"""The same for kernels that are launched alone, which takes less time than to compile them."""
+
 ROOM = 4096
 """Bytes around an array in which no other is."""
 
@@ -201,7 +204,7 @@ def _bytes_of(argument: Number, size: int, what: str) -> bytes:
 def compile_emulated(text: str) -> Emulated:
     """The kernels of a text, which are kept in the cache. Raises BuildError with what the compiler says of the text, and where no
     compiler for C++ is installed."""
-    return Emulated(load_library(complete("emulator", text), _compiler(), flags=FLAGS))
+    return Emulated(load_library(complete("emulator", text), _compiler(), flags=QUICK))
 
 
 def emulated_image(text: str) -> bytes:
