@@ -16,12 +16,12 @@ from cpp_hosts import HOSTED, X
 from cpp_programs import OTHERS, PROGRAMS, arrays, dtypes, hostile, hostile_steps, replaced
 from nodes import text_of
 from onnx.backend.test.loader import load_model_tests
+from suite.quick_cpp import OPTIONS, WARNINGS
 
 import graphc
 from graphc.build import build, installed_ggml
 from graphc.cmake import find_cmake
 from graphc.compiler import Settings, compile_program, evaluated
-from graphc.kernels.c.compiled import machine_flags
 from graphc.targets.ggml.cpp import write_project
 from graphc.targets.ggml.engine import write_engine
 from graphc.targets.ggml.program.composites import COMPOSITES
@@ -44,31 +44,27 @@ SUITE = (
 )
 """Cases of the ONNX backend suite."""
 
-WARNINGS = "-Wall -Wextra -Wpedantic -Werror"
-
 GATHERED = """\
 cmake_minimum_required(VERSION 3.18)
 project(gathered LANGUAGES C CXX)
-find_package(ggml CONFIG REQUIRED)
-set(CMAKE_CXX_STANDARD 17)
-set(CMAKE_C_FLAGS "-O1 -std=gnu11 -fwrapv -ffp-contract=off")
-set(CMAKE_CXX_FLAGS "-O0 {warnings}")
-file(GLOB runtime flat/runtime/graphc/*.cpp flat/runtime/graphc/runner.c flat/runtime/gpu/*.c)
-set(products flat/runtime/graphc/variant.c)
+add_subdirectory(flat/runtime runtime)
 add_library(nodes OBJECT {nodes})
-target_include_directories(nodes PRIVATE flat/runtime)
-target_link_libraries(nodes PRIVATE ggml::ggml)
-set_source_files_properties(${{products}} PROPERTIES
-  COMPILE_OPTIONS "-O3;-ffp-contract=fast;{machine}" COMPILE_DEFINITIONS GRAPHC_VARIANT=graphc_single)
-add_library(runtime STATIC ${{runtime}} ${{products}})
-target_include_directories(runtime PUBLIC flat/runtime)
-target_link_libraries(runtime PUBLIC ggml::ggml m ${{CMAKE_DL_LIBS}})
+target_link_libraries(nodes PRIVATE graphc)
+file(WRITE "${{CMAKE_BINARY_DIR}}/headers.cpp" "")
+add_library(headers OBJECT "${{CMAKE_BINARY_DIR}}/headers.cpp")  # they take longer than what is in the models' files
+target_link_libraries(headers PRIVATE graphc)
+target_precompile_headers(headers PRIVATE <graphc/command.h>)
 foreach(model IN ITEMS {names})
-  file(GLOB kernels ${{model}}/kernels.c)
-  add_executable(${{model}} ${{model}}/main.cpp ${{model}}/model.cpp ${{model}}/weights.cpp ${{kernels}})
-  set_target_properties(${{model}} PROPERTIES UNITY_BUILD ON)  # the headers take longer than what is in the files
+  add_executable(${{model}} ${{model}}/main.cpp ${{model}}/model.cpp ${{model}}/weights.cpp)
+  set_target_properties(${{model}} PROPERTIES UNITY_BUILD ON)
+  target_precompile_headers(${{model}} REUSE_FROM headers)
   target_include_directories(${{model}} BEFORE PRIVATE ${{model}}/include)
-  target_link_libraries(${{model}} PRIVATE nodes runtime "-Wl,--wrap=graphc_runner_new")
+  target_link_libraries(${{model}} PRIVATE nodes graphc "-Wl,--wrap=graphc_runner_new")
+  if(EXISTS "${{CMAKE_SOURCE_DIR}}/${{model}}/kernels.c")
+    add_library(${{model}}-kernels OBJECT ${{model}}/kernels.c)
+    target_link_libraries(${{model}}-kernels PRIVATE graphc)
+    target_link_libraries(${{model}} PRIVATE ${{model}}-kernels)
+  endif()
 endforeach()
 """
 
@@ -142,9 +138,8 @@ def compile_all(folder):
         write_project(model.program, folder / name, name)
         model.save(folder / name / "model.gguf")
     names = " ".join((*ALL, *SUITE, *HOSTED))
-    text = GATHERED.format(warnings=WARNINGS, machine=";".join(machine_flags()), names=names, nodes=NODES)
-    (folder / "CMakeLists.txt").write_text(text)
-    configure = [find_cmake(), "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={installed_ggml()}"]
+    (folder / "CMakeLists.txt").write_text(GATHERED.format(names=names, nodes=NODES))
+    configure = [find_cmake(), "-S", folder, "-B", folder / "build", *OPTIONS]
     for command in (configure, [find_cmake(), "--build", folder / "build", "--parallel", "2"]):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
@@ -591,12 +586,14 @@ def test_build_makes_a_program_and_the_example(tmp_path):
             stages.append(title)
             return nullcontext(lambda amount: None)
 
-    flags = f"-DCMAKE_CXX_FLAGS={WARNINGS}"
-    binary = build(project, cmake_args=[flags], jobs=2, progress=Recorder())
+    binary = build(project, jobs=2, progress=Recorder())
     assert stages == ["configure", "compile"]
     status, said = run_program(binary, "--engine", project / "model.gguf", "--random", 3)
     assert status == 0, said
     assert "features: float32[1, 5, 8]" in said
+    folders = [f"-I{each}" for each in (project / "include", project / "runtime", installed_ggml() / "include")]
+    command = ["c++", "-std=c++17", *WARNINGS.split(), "-fsyntax-only", *folders, project / "example.cpp"]
+    subprocess.run(command, check=True)
     target = ["--build", project / "build", "--target", "my_model2-example"]
     done = subprocess.run([find_cmake(), *target], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

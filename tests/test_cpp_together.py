@@ -15,6 +15,7 @@ import refitting
 from cpp_programs import Modules, arrays, repeated, replaced
 from gguf import GGMLQuantizationType, GGUFWriter, quantize
 from onnx import helper
+from suite.quick_cpp import C_OPTIONS, WARNINGS
 
 import graphc
 from graphc.build import installed_ggml
@@ -140,7 +141,7 @@ def first_program(folder):
     return re.sub(r"\bapp\b", "first", cmake)
 
 
-SANITIZED = "-g -fsanitize=thread -Wall -Wextra -Wpedantic -Werror"
+SANITIZED = f"-g -fsanitize=thread {WARNINGS}"
 
 
 def run(folder, *command, **environment):
@@ -161,7 +162,7 @@ def watched(tmp_path_factory):
     """The application, of which ThreadSanitizer watches what is C++."""
     folder = tmp_path_factory.mktemp("together")
     prefix = f"-DCMAKE_PREFIX_PATH={installed_ggml()}"
-    application(folder, [prefix, f"-DCMAKE_CXX_FLAGS={SANITIZED}", "-DCMAKE_CXX_FLAGS_RELEASE=-O0"])
+    application(folder, [prefix, f"-DCMAKE_CXX_FLAGS={SANITIZED}", "-DCMAKE_CXX_FLAGS_RELEASE=-O0", *C_OPTIONS])
     return folder
 
 

@@ -17,6 +17,7 @@ from built_once import alone, built_once
 import graphc
 from graphc import cross
 from graphc.build import build
+from graphc.bundle import OPTIONS
 from graphc.cross import TARGETS, cross_options, find_target
 from graphc.errors import BuildError
 from graphc.targets.ggml.cpp import write_project
@@ -44,6 +45,15 @@ the rounding of one float32; two convolutions by large tiles, with errors of pla
 
 EXACT = ("sums", "order", "aux", "steps")
 """Outputs of generated kernels and loops, which round alike everywhere."""
+
+QUICKLY = (*(f"-DCMAKE_{each}_FLAGS_RELEASE=-O1 -DNDEBUG" for each in ("C", "CXX")), "-DCMAKE_UNITY_BUILD_BATCH_SIZE=0")
+"""How what is for another processor is compiled, but for our own code, whose options the project has."""
+
+SECTIONS = (
+    "-O3 -DNDEBUG -ffunction-sections -fdata-sections -ffile-prefix-map=ggml=ggml -ffile-prefix-map=graphc=graphc"
+)
+AS_BUNDLES = (*OPTIONS, *(f"-DCMAKE_{each}_FLAGS_RELEASE={SECTIONS}" for each in ("C", "CXX")))
+"""How bundles are compiled, so that ccache has it already."""
 
 needs_x86_64 = pytest.mark.skipif(platform.machine() != "x86_64" or os.name == "nt", reason="needs Linux on x86-64")
 needs_zig = pytest.mark.skipif(find_zig() is None, reason="needs ziglang")
@@ -151,7 +161,7 @@ def check_outputs(found):
 def test_a_program_for_another_system_answers_as_here(project, tmp_path, name):
     if None in RUNNERS[name]:
         pytest.skip("nothing here runs it")
-    program = build(project, target=name)
+    program = build(project, target=name, cmake_args=QUICKLY)
     assert program == project / f"build-{name}" / TARGETS[name].program
     assert program.stat().st_size < 4 << 20
     shutil.copy(project / "model.gguf", tmp_path)
@@ -232,7 +242,7 @@ def test_on_windows_the_tools_are_command_files(monkeypatch, tmp_path):
 def for_all(project, tmp_path_factory):
     """The program for every processor like this one; what another process has built is not built again."""
     with alone(tmp_path_factory, "for all"):
-        return build(project, cpu="all")
+        return build(project, cpu="all", cmake_args=AS_BUNDLES)
 
 
 def code_of(*command):

@@ -18,6 +18,7 @@ from small_models import dense_model, dense_result
 from suite import pool
 from suite.cases import load_cases
 from suite.cpp import sample
+from suite.quick_cpp import build_quickly
 from suite.refusals import expected_status
 from suite.run import run_case
 from ways import ways_in
@@ -25,7 +26,6 @@ from ways import ways_in
 import graphc
 from graphc.backends.install import installed
 from graphc.backends.precision import given_up, set_float32_matmul_precision
-from graphc.build import build
 from graphc.compiler import compile_program
 from graphc.errors import GraphcError, InputError
 from graphc.ir.graph import Graph
@@ -313,7 +313,7 @@ def test_the_cpp_program_runs_on_the_device(zoo, tmp_path, monkeypatch):
     path = zoo("sd15_unet_small", tmp_path)
     inputs, expected = dict(np.load(tmp_path / "inputs.npz")), dict(np.load(tmp_path / "outputs.npz"))
     graphc.compile(path, tmp_path / "model.gguf", cpp=tmp_path / "cpp")
-    program = build(tmp_path / "cpp")
+    program = build_quickly(tmp_path / "cpp")
     given = []
     for name, array in inputs.items():
         np.save(tmp_path / f"{name}.npy", array)

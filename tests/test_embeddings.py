@@ -21,6 +21,7 @@ from frontend_models import model as model_of  # noqa: E402
 from frontend_models import value  # noqa: E402
 from refitting import node, same  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
+from suite.quick_cpp import build_quickly  # noqa: E402
 from zoo import EXAMPLES  # noqa: E402
 
 import graphc  # noqa: E402
@@ -239,14 +240,13 @@ def test_a_table_that_is_read_in_another_way() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("cmake") or not shutil.which("c++"), reason="needs cmake and a C++ compiler")
 def test_a_cpp_program_that_was_compiled_without_them(tmp_path: Path) -> None:
-    from graphc.build import build
     from graphc.targets.ggml.engine import read_engine, write_engine
 
     table = np.random.default_rng(0).standard_normal((9, 4)).astype(np.float32)
     program = compile_program(model_of([node("Gather", ["table", "ids"], ["y"])], [value("ids", [3], np.int64)], ["y"],
                                        {"table": table}), Settings(name="m"))  # fmt: skip
     graphc.compiler.write(program, tmp_path / "m.gguf")
-    binary = build(graphc.compiler.write_project(program, tmp_path / "cpp"), jobs=2)
+    binary = build_quickly(graphc.compiler.write_project(program, tmp_path / "cpp"))
     loaded = graphc.load(tmp_path / "m.gguf", threads=1)
     rows = np.arange(8, dtype=np.float32).reshape(2, 4)
     loaded.load_embeddings({"<a>": rows[:1]})

@@ -15,6 +15,7 @@ import pytest
 from frontend_models import model, value
 from onnx import helper
 from refitting import INPUTS, file_of, node, same, several, weights
+from suite.quick_cpp import build_quickly
 
 import graphc
 from graphc.compiler import Settings, compile_program, refit
@@ -192,12 +193,10 @@ def test_an_engine_of_before_has_no_recipes(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("cmake") or not shutil.which("c++"), reason="needs cmake and a C++ compiler")
 def test_a_cpp_program_reads_a_refitted_engine(tmp_path: Path) -> None:
-    from graphc.build import build
-
     for seed in (1, 2):
         graphc.compile(several(weights(seed)), tmp_path / f"{seed}.gguf", threads=1).close()
     graphc.compiler.write_project(compile_program(several(weights(1)), Settings(name="1")), tmp_path / "cpp")
-    binary = build(tmp_path / "cpp", jobs=2)
+    binary = build_quickly(tmp_path / "cpp")
     refit(tmp_path / "1.gguf", weights(2), tmp_path / "refitted.gguf")
     program = compile_program(several(weights(1)), Settings(name="1"))
     graphc.compiler.write(program, tmp_path / "stripped.gguf", strip_weights=True)

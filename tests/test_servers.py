@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from suite.quick_cpp import build_quickly
 from test_memory import deep_model
 
 import graphc
 from graphc.backends.guard import TIMEOUT, ServerLost, guarded
 from graphc.backends.install import ENDINGS
 from graphc.backends.rpc import PROTOCOL, Address, Servers, connect, greet
-from graphc.build import build
 from graphc.cmake import find_cmake
 from graphc.errors import GraphcError, InputError
 from graphc.ggml_library import ggml
@@ -348,7 +348,7 @@ def cpp(tmp_path_factory):
     folder = tmp_path_factory.mktemp("deep")
     graphc.compile(deep_model(), folder / "deep.gguf", cpp=folder / "cpp")
     (folder / "cpp" / "example.cpp").write_text(PROBE)
-    build(folder / "cpp")
+    build_quickly(folder / "cpp")
     run_cmake_target(folder / "cpp" / "build", "deep-example")
     return folder
 

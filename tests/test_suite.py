@@ -1,25 +1,38 @@
-"""ONNX's backend tests: every case passes but those that `suite/refusals.py` lists."""
+"""ONNX's backend tests: every case passes but those that `suite/refusals.py` lists, and has C++. A sample of that is compiled: it
+does what the model in this process does, bit for bit."""
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 from suite.cases import load_cases
-from suite.pool import run_all
+from suite.cpp import run_cpp, sample
 from suite.refusals import DIFFERENT, DRAWN, REFUSED, expected_status
 
 LEAST = 2000
 """How many of the 2,024 small cases must pass."""
 
+STRIDE = 4
+"""Every fourth case is compiled, and the first of each operator."""
+
+LEAST_COMPILED = 600
+"""Models that must have been compiled and run."""
+
 
 @pytest.mark.slow
-def test_every_case_does_what_is_known_of_it() -> None:
-    outcomes = run_all(load_cases())
+def test_every_case_does_what_is_known_of_it(tmp_path: Path) -> None:
+    cases = load_cases()
+    compiled = sample(cases, STRIDE) if shutil.which("cmake") and shutil.which("c++") else []
+    outcomes = run_cpp(cases, tmp_path, compiled)
     surprising = [outcome for outcome in outcomes if outcome.status != expected_status(outcome.name)]
     assert not surprising, "\n".join(f"{each.status} {each.group}/{each.name}: {each.reason}" for each in surprising)
     assert all(outcome.status == "pass" for outcome in outcomes if outcome.group == "real")
     small = [outcome for outcome in outcomes if outcome.group != "real"]
     assert len(small) >= 2024
     assert sum(outcome.status == "pass" for outcome in small) >= LEAST
+    assert not compiled or len(list(tmp_path.glob("case_*/out0.npy"))) >= LEAST_COMPILED
 
 
 def test_every_listed_case_exists() -> None:

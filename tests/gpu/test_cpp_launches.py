@@ -14,13 +14,12 @@ import pytest
 from built_once import built_once
 from cpp_programs import OTHERS, PROGRAMS, arrays, narrow
 from emulated_device import emulated_file, fake, stand_in
-from test_cpp_build import GATHERED, NODES, SIZES, WARNINGS, inputs_of, run_program
+from suite.quick_cpp import OPTIONS
+from test_cpp_build import GATHERED, NODES, SIZES, inputs_of, run_program
 
 import graphc
-from graphc.build import installed_ggml
 from graphc.compiler import add_device_code
 from graphc.errors import GraphcError
-from graphc.kernels.c.compiled import machine_flags
 from graphc.targets.ggml.cpp import render_project, write_project
 from graphc.targets.ggml.engine import read_engine, write_engine
 from graphc.targets.ggml.generate import compiled as compiling
@@ -82,11 +81,9 @@ def build_projects(folder: Path) -> None:
             add_device_code(program, ["sm_75", "sm_80"])
             write_project(program, folder / name)
             write_engine(folder / name / "model.gguf", program, weights.__getitem__)
-    text = GATHERED.format(names=" ".join(NAMES), machine=";".join(machine_flags()), warnings=WARNINGS, nodes=NODES)
-    (folder / "CMakeLists.txt").write_text(text)
-    prefix = f"-DCMAKE_PREFIX_PATH={installed_ggml()}"
+    (folder / "CMakeLists.txt").write_text(GATHERED.format(names=" ".join(NAMES), nodes=NODES))
     for command in (
-        ["-S", folder, "-B", folder / "build", prefix],
+        ["-S", folder, "-B", folder / "build", *OPTIONS],
         ["--build", folder / "build", "-j", str(os.cpu_count())],
     ):
         done = subprocess.run(["cmake", *map(str, command)], capture_output=True, text=True, check=False)

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from graphc.build import installed_ggml
 from graphc.cmake import find_cmake
 from graphc.kernels.c.compiled import machine_flags
 from graphc.onnx_backend import Prepared
@@ -22,6 +21,7 @@ from graphc.targets.ggml.cpp.project import RUNTIME, runtime_files
 
 from .cases import Case
 from .pool import WORKERS, run_all
+from .quick_cpp import OPTIONS
 from .run import Outcome, check, outcome, quick_flags
 
 PIECE = 64
@@ -39,14 +39,18 @@ COMPLAINT = re.compile(r"case_(\d+)/[\w.]+:[\d:]+ (?:fatal )?(error: .*)")
 """What the compiler says of a file of a case."""
 
 
-def run_cpp(cases: Sequence[Case], root: Path) -> list[Outcome]:
-    """The outcome of every case; what is generated for it, and how it went, is in the folder `case_<number>` of `root`.
+def run_cpp(cases: Sequence[Case], root: Path, compiled: Sequence[Case] | None = None) -> list[Outcome]:
+    """The outcome of every case; what is generated for those that are `compiled` (None: all), and how it went, is in the folders
+    `case_<number>` of `root`.
 
     Wrong is also what differs from the results in this process, or what the C++ compiler does not take.
     """
-    outcomes = run_all(cases, functools.partial(prepare, root))
-    build(root, [case.number for case in cases if (folder_of(root, case) / "model.gguf").is_file()])
-    run(root)
+    numbers = frozenset(case.number for case in (cases if compiled is None else compiled))
+    outcomes = run_all(cases, functools.partial(prepare_some, root, numbers))
+    written = [case.number for case in cases if (folder_of(root, case) / "model.gguf").is_file()]
+    if written:
+        build(root, written)
+        run(root)
     return [
         outcome(case, functools.partial(compare_results, root)) if folder_of(root, case).is_dir() else each
         for case, each in zip(cases, outcomes, strict=True)
@@ -67,6 +71,18 @@ def sample(cases: Sequence[Case], stride: int) -> list[Case]:
 def folder_of(root: Path, case: Case) -> Path:
     """Where the files of a case are."""
     return root / f"case_{case.number}"
+
+
+def prepare_some(root: Path, numbers: frozenset[int], case: Case) -> Outcome:
+    """`prepare` a case of these numbers. Of another, only have its sources generated."""
+    return prepare(root, case) if case.number in numbers else outcome(case, lambda case: render_case(case, check(case)))
+
+
+def render_case(case: Case, prepared: Prepared) -> None:
+    """Raise AssertionError unless there is C++ for the model that was run."""
+    ((inputs, _),) = case.data_sets(case.model())
+    model, _ = _compiled(prepared, inputs)
+    assert model is None or render_project(model.program)["model.cpp"]
 
 
 def prepare(root: Path, case: Case) -> Outcome:
@@ -117,10 +133,9 @@ def build(root: Path, numbers: Sequence[int]) -> None:
         (root / RUNTIME / path).parent.mkdir(parents=True, exist_ok=True)
         (root / RUNTIME / path).write_text(text)
     settings = {
-        "CMAKE_PREFIX_PATH": installed_ggml(),
         "CASES": root,
         "RUNTIME": root / RUNTIME,
-        "KERNEL_FLAGS": " ".join((*quick_flags(), *machine_flags())),
+        "KERNEL_FLAGS": ";".join((*quick_flags(), *machine_flags())),
     }
     configure = [
         find_cmake(),
@@ -128,6 +143,7 @@ def build(root: Path, numbers: Sequence[int]) -> None:
         RUNNER,
         "-B",
         root / "build",
+        *OPTIONS,
         *(f"-D{key}={text}" for key, text in settings.items()),
     ]
     compile = [find_cmake(), "--build", root / "build", "--parallel", str(WORKERS)]

@@ -13,7 +13,7 @@ namespace graphc {
 namespace {
 
 /// Types of safetensors that ggml has too.
-const std::map<std::string, ggml_type> types = {
+const std::map<std::string, ggml_type> stored_types = {
     {"F64", GGML_TYPE_F64}, {"F32", GGML_TYPE_F32}, {"F16", GGML_TYPE_F16}, {"BF16", GGML_TYPE_BF16},
     {"I64", GGML_TYPE_I64}, {"I32", GGML_TYPE_I32}, {"I16", GGML_TYPE_I16}, {"I8", GGML_TYPE_I8},
 };
@@ -75,8 +75,8 @@ void Checkpoint::read_safetensors(const std::shared_ptr<const Mapping> & mapping
         }
         spans.emplace_back(span[0], span[1]);
         const Shape shape = declared["shape"].integers();
-        const auto type = types.find(declared["dtype"].string());
-        if (type == types.end()) {
+        const auto type = stored_types.find(declared["dtype"].string());
+        if (type == stored_types.end()) {
             unreadable_[name] = declared["dtype"].string();
             continue;
         }

@@ -77,7 +77,7 @@ const std::map<std::string, Compute> movements = {
      }},
     {"Concat", [](const Json & a, const Inputs & in, size_t most) { return concatenated(in, a["axis"].integer(), most); }},
     {"Gather",
-     [](const Json & a, const Inputs & in, size_t most) { return gathered(expect(in, 2)[0], in[1], a["axis"].integer(), most); }},
+     [](const Json & a, const Inputs & in, size_t most) { return rows_of(expect(in, 2)[0], in[1], a["axis"].integer(), most); }},
     {"Cast",  // to float32, which holds every number that the input may have
      [](const Json & a, const Inputs & in, size_t) {
          if (a["dtype"]["dtype"].string() != "float32") throw Error("has a recipe that rounds, which C++ does not compute; use graphc refit");

@@ -208,11 +208,11 @@ Values concatenated(const std::vector<Values> & parts, int64_t axis, size_t most
     return found;
 }
 
-Values gathered(const Values & x, const Values & indices, int64_t axis, size_t most) {
+Values rows_of(const Values & x, const Values & indices, int64_t axis, size_t most) {
     require(axis >= 0 && axis < static_cast<int64_t>(x.shape.size()));
     require(indices.type == GGML_TYPE_I64 || indices.type == GGML_TYPE_I32);
     const size_t place = static_cast<size_t>(axis);
-    if (!plain(x.type) && place + 1 == x.shape.size()) return gathered(float32(x), indices, axis, most);
+    if (!plain(x.type) && place + 1 == x.shape.size()) return rows_of(float32(x), indices, axis, most);
     Shape shape(x.shape.begin(), x.shape.begin() + axis);
     shape.insert(shape.end(), indices.shape.begin(), indices.shape.end());
     shape.insert(shape.end(), x.shape.begin() + axis + 1, x.shape.end());

@@ -37,7 +37,7 @@ Values reshaped(const Values & x, const Shape & shape);
 Values transposed(const Values & x, const std::vector<int64_t> & perm);
 Values sliced(const Values & x, const std::vector<int64_t> & starts, const Shape & sizes, const std::vector<int64_t> & steps);
 Values concatenated(const std::vector<Values> & parts, int64_t axis, size_t most);
-Values gathered(const Values & x, const Values & indices, int64_t axis, size_t most);
+Values rows_of(const Values & x, const Values & indices, int64_t axis, size_t most);
 Values unary(const Values & x, float (*function)(float));
 Values binary(const Values & a, const Values & b, float (*function)(float, float), size_t most);
 
