@@ -201,22 +201,29 @@ def test_a_system_that_is_too_old(tmp_path):
         load_wheel(folder)
 
 
+BARE = """
+int DllMainCRTStartup(void *library, unsigned long reason, void *reserved) { return 1; }
+int _fltused;
+"""
+"""What a library for Windows has in the C library's place, which zig would compile for minutes."""
+
+
 def linked(folder: Path, source: Path, name: str, *more: Path) -> Path:
-    """A library of C files for a target, linked as those of a wheel: for other options zig compiles a system anew."""
+    """A library of C files for a target, linked as those of a wheel: for other options zig compiles a system anew. Those for
+    Windows are without a C library."""
     target = TARGETS[name]
     path = folder / target.library.format(source.stem)
     options = [each.format(name=path.name) for each in LINKING[target.system]]
-    command = [
-        find_zig(),
-        "cc",
-        "-target",
-        target.triple,
-        "-shared",
-        "-fPIC",
-        "-fvisibility=hidden",
-        "-fno-sanitize=all",
-    ]
-    subprocess.run([*command, source, *more, *options, "-o", path], check=True)
+    command = [find_zig(), "cc", "-target", target.triple, "-fPIC", "-fvisibility=hidden", "-fno-sanitize=all"]
+    files = [source, *more]
+    if target.system == "windows":
+        (folder / "bare.c").write_text(BARE)
+        for each in (*files, folder / "bare.c"):
+            object = folder / f"{each.stem}.obj"
+            subprocess.run([*command, "-fno-stack-protector", "-c", each, "-o", object], check=True)
+        files = [folder / f"{each.stem}.obj" for each in (*files, folder / "bare.c")]
+        options += ["-nostdlib", "-lkernel32"]
+    subprocess.run([*command, "-shared", *files, *options, "-o", path], check=True)
     return path
 
 
@@ -256,18 +263,21 @@ def test_a_library_for_macos_on_arm_must_be_signed(tmp_path):
         check_libraries([path], TARGETS["macos-arm64"])
 
 
+EXPORTED = '__attribute__((visibility("default"))) double of(double x)'
+OF_C = f"#include <math.h>\n{EXPORTED} {{ return pow(x, 0.3); }}\n"
+OF_WINDOWS = f"#include <windows.h>\n__declspec(dllexport) {EXPORTED} {{ return x * GetTickCount(); }}\n"
+
+
 def test_what_libraries_need(tmp_path):
     """Of each system's format, as zig links them."""
     source = tmp_path / "some.c"
-    source.write_text(
-        '#include <math.h>\n__attribute__((visibility("default"))) double of(double x) { return pow(x, 0.3); }\n'
-    )
     needed = {
-        "linux-x86_64": "libm.so.6",
-        "windows-x86_64": "KERNEL32.dll",
-        "macos-arm64": "/usr/lib/libSystem.B.dylib",
+        "linux-x86_64": ("libm.so.6", OF_C),
+        "windows-x86_64": ("KERNEL32.dll", OF_WINDOWS),
+        "macos-arm64": ("/usr/lib/libSystem.B.dylib", OF_C),
     }
-    for name, expected in needed.items():
+    for name, (expected, text) in needed.items():
+        source.write_text(text)
         path = linked(tmp_path, source, name)
         assert expected in needs_of(path).libraries
         assert "of" in needs_of(path).exports
