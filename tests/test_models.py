@@ -19,7 +19,13 @@ import graphc  # noqa: E402
 from graphc.runtime.compare import relative_error  # noqa: E402
 
 SMALL = sorted(name for name, example in EXAMPLES.items() if example.size == "small" or name == "tiny_cnn")
-PAIRS = [(name, exporter) for name in SMALL for exporter in EXPORTERS if exporter not in EXAMPLES[name].refusals]
+SLOW = {("sdxl_unet", "dynamo")}
+PAIRS = [
+    pytest.param(name, exporter, marks=[pytest.mark.thorough] if (name, exporter) in SLOW else [])
+    for name in SMALL
+    for exporter in EXPORTERS
+    if exporter not in EXAMPLES[name].refusals
+]
 BOUND = 1e-4
 ROUNDING = 1e-6
 TIMES_ONNXRUNTIME = 3.0

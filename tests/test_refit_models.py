@@ -28,8 +28,14 @@ def reseeded(name):
     return replace(EXAMPLES[name], build=lambda: (module, inputs))
 
 
-@pytest.mark.parametrize("exporter", EXPORTERS)
-@pytest.mark.parametrize("name", NAMES)
+def cases():
+    for name in NAMES:
+        for exporter in EXPORTERS:
+            slow = (name, exporter) == ("sd15_unet_small", "dynamo")
+            yield pytest.param(name, exporter, marks=[pytest.mark.thorough] * slow)
+
+
+@pytest.mark.parametrize(("name", "exporter"), cases())
 def test_an_engine_with_other_weights_is_that_of_the_other_model(name, exporter, tmp_path):
     engines = {}
     for folder, each in (("first", EXAMPLES[name]), ("other", reseeded(name))):

@@ -193,9 +193,24 @@ def test_spirv_of_other_devices_is_valid(form: Spirv, tmp_path_factory: pytest.T
             assert done.returncode == 0, (kernel, done.stderr, done.stdout)
 
 
-@pytest.mark.parametrize("precision", ["highest", "high"])
+SEVERAL = (("tiny_cnn", ""), ("tiny_cnn", "guessed"), ("sd15_clip_small", "guessed"))
+UNET = (("sd15_unet_small", ""),)
+"""Models, and how their kernels are chosen."""
+
+
+@pytest.mark.parametrize(
+    ("precision", "models"),
+    [
+        pytest.param("highest", (*SEVERAL, *UNET), id="highest"),
+        pytest.param("high", SEVERAL, id="high"),
+        pytest.param("high", UNET, id="high-unet", marks=pytest.mark.thorough),
+    ],
+)
 def test_the_validation_layer_has_nothing_to_say(
-    precision: str, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+    precision: str,
+    models: tuple[tuple[str, str], ...],
+    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path: Path,
 ) -> None:
     """Of a newer Mesa, in a process of its own, which has cooperative matrices: also a whole U-Net."""
     try:
@@ -203,12 +218,7 @@ def test_the_validation_layer_has_nothing_to_say(
     except lavapipe.Missing as error:
         pytest.skip(str(error))
     errors = []
-    for name, how in (
-        ("tiny_cnn", ""),
-        ("tiny_cnn", "guessed"),
-        ("sd15_clip_small", "guessed"),
-        ("sd15_unet_small", ""),
-    ):
+    for name, how in models:
         engine, inputs, expected = engine_of(tmp_path_factory, name)
         np.savez(tmp_path / "inputs.npz", **inputs)  # type: ignore[arg-type]
         command = [
