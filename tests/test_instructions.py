@@ -1,4 +1,5 @@
-"""Our own code for processors that have fewer instructions than this one: the tests of some of it, compiled without them."""
+"""Our own code for processors that have fewer instructions than this one: the tests of some of it, compiled without them. A model
+by those of `x86-64-v2` and `x86-64-v3` is in `test_cross.py`."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ FEWER = {
 
 
 @pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="the flags are those of x86-64")
-@pytest.mark.parametrize("instructions", FEWER)
+@pytest.mark.parametrize("instructions", ["avx2", pytest.param("sse", marks=pytest.mark.thorough)])
 def test_with_fewer_instructions(instructions):
     """Also that results have the same bits with any number of threads, whatever tiles these are cut into."""
     here = Path(__file__).parent

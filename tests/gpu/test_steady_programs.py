@@ -25,8 +25,8 @@ def test_a_unet(tmp_path_factory: pytest.TempPathFactory) -> None:
         closing(graphc.load(engine, device="emulated0")) as plain,
         closing(graphc.load(engine, device="emulated0", steady=["encoder_hidden_states"])) as model,
     ):
-        for number in range(4):
-            if number == 2:
+        for number in range(3):
+            if number == 1:
                 inputs["encoder_hidden_states"] = inputs["encoder_hidden_states"] * np.float32(0.5)
             inputs["sample"] = inputs["sample"] + np.float32(number)
             expected = plain.run(inputs)
