@@ -296,11 +296,11 @@ def texts():
     yield from ("a" + "b".join(characters[start : start + 97]) for start in range(0, len(characters), 97))
     marks = [each for each in characters if unicodedata.combining(each)]
     letters = [each for each in characters if unicodedata.decomposition(each)]
-    for _ in range(2000):
+    for _ in range(700):
         yield "".join(draw.choice(letters) + "".join(draw.choices(marks, k=draw.randrange(4))) for _ in range(4))
-    for _ in range(3000):
+    for _ in range(1000):
         yield "".join(draw.choices(PIECES, k=draw.randrange(14)))
-    for _ in range(2000):
+    for _ in range(700):
         yield "".join(draw.choices("()[]:|\\ .5a\n1BREKAND,'é#", k=draw.randrange(30)))
 
 
