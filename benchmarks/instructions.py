@@ -4,8 +4,8 @@
     python benchmarks/instructions.py sm_80 sm_90
 
 Multiprocessors issue an instruction per scheduler and cycle, whatever it does: what is no product, copy or sum of a step costs as
-much as these. Of Hopper's attention the instructions for the last keys are among those counted, which only the last step carries
-out. nvdisasm is found on the PATH, or by `--nvdisasm`.
+much as these. What a branch may pass over is not counted: the last keys, and what is done when the largest score of a row rises.
+nvdisasm is found on the PATH, or by `--nvdisasm`.
 """
 
 from __future__ import annotations
@@ -86,17 +86,19 @@ def kernels_for(together: bool) -> Iterator[tuple[str, TileKernel]]:
 
 
 def longest_loop(listing: str) -> list[str]:
-    """The instructions of the longest loop."""
-    places, found, longest = dict[str, int](), list[str](), (0, 0)
+    """The instructions of the longest loop, without those that a branch may pass over."""
+    places, kinds, branches = dict[str, int](), list[str](), list[tuple[int, str]]()
     for line in listing.splitlines():
         if label := LABEL.match(line):
-            places[label[1]] = len(found)
+            places[label[1]] = len(kinds)
         elif written := INSTRUCTION.match(line):
-            found.append(written[1])
-            target = re.search(r"\.L_x_\d+", written[2]) if written[1] == "BRA" else None
-            begin = places.get(target[0], len(found)) if target else len(found)
-            longest = max(longest, (begin, len(found)), key=lambda each: each[1] - each[0])
-    return found[slice(*longest)]
+            kinds.append(written[1])
+            target = re.search(r"\.L_x_\d+", written[2])
+            branches += [(len(kinds), target[0])] if written[1] == "BRA" and target else []
+    reached = [(behind, places[target]) for behind, target in branches]
+    end, begin = max(reached, key=lambda each: each[0] - each[1])
+    passed = {at for behind, target in reached if begin < behind < target <= end for at in range(behind, target)}
+    return [kinds[at] for at in range(begin, end) if at not in passed]
 
 
 def main() -> None:

@@ -85,6 +85,12 @@ def erf(x: np.ndarray) -> np.ndarray:
     return values.reshape(x.shape).astype(x.dtype)
 
 
+def _rounded_once(function: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray], np.ndarray]:
+    """A function that is computed in float64: NumPy's of float32 are off by a unit in many places, and what PyTorch computes is
+    not. Frequencies, which are constants of many models, meet numbers of ten thousands before a sine is taken."""
+    return lambda x: np.asarray(function(x.astype(np.float64, copy=False))).astype(x.dtype, copy=False)
+
+
 def _softplus(x: np.ndarray) -> np.ndarray:
     return np.asarray(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))))
 
@@ -113,28 +119,28 @@ _SOFTPLUS = "(fmax{f}({0}, 0) + log1p{f}(exp{f}(-fabs{f}({0}))))"
 UNARY: dict[str, UnaryFunction] = {
     "Abs": UnaryFunction(NUMBERS, np.abs, "fabs", lambda k, x: k.select(x < 0, -x, x), _call("ggml_abs")),
     "Neg": UnaryFunction(SIGNED, np.negative, lambda k, x: -x, ggml=_call("ggml_neg"), dims=lambda a: -a),
-    "Exp": UnaryFunction(FLOATS, np.exp, "exp", ggml=_call("ggml_exp")),
-    "Expm1": UnaryFunction(FLOATS, np.expm1, "expm1"),  # ggml_expm1 is exp(x) - 1, which cancels near 0
-    "Log": UnaryFunction(FLOATS, np.log, "log", ggml=_call("ggml_log")),
+    "Exp": UnaryFunction(FLOATS, _rounded_once(np.exp), "exp", ggml=_call("ggml_exp")),
+    "Expm1": UnaryFunction(FLOATS, _rounded_once(np.expm1), "expm1"),  # ggml_expm1 is exp(x) - 1, which cancels near 0
+    "Log": UnaryFunction(FLOATS, _rounded_once(np.log), "log", ggml=_call("ggml_log")),
     "Sqrt": UnaryFunction(FLOATS, np.sqrt, "sqrt", ggml=_call("ggml_sqrt")),
     "Sqr": UnaryFunction(NUMBERS, lambda x: x * x, lambda k, x: x * x, ggml=_call("ggml_sqr"), dims=lambda a: a * a),
     "Reciprocal": UnaryFunction(FLOATS, np.reciprocal, lambda k, x: 1 / x, ggml=lambda b, x: _divided_by(b, x, 1.0)),
-    "Sin": UnaryFunction(FLOATS, np.sin, "sin", ggml=_call("ggml_sin")),
-    "Cos": UnaryFunction(FLOATS, np.cos, "cos", ggml=_call("ggml_cos")),
-    "Tan": UnaryFunction(FLOATS, np.tan, "tan"),
-    "Asin": UnaryFunction(FLOATS, np.arcsin, "asin"),
-    "Acos": UnaryFunction(FLOATS, np.arccos, "acos"),
-    "Atan": UnaryFunction(FLOATS, np.arctan, "atan"),
-    "Sinh": UnaryFunction(FLOATS, np.sinh, "sinh"),
-    "Cosh": UnaryFunction(FLOATS, np.cosh, "cosh"),
-    "Asinh": UnaryFunction(FLOATS, np.arcsinh, "asinh"),
-    "Acosh": UnaryFunction(FLOATS, np.arccosh, "acosh"),
-    "Atanh": UnaryFunction(FLOATS, np.arctanh, "atanh"),
-    "Tanh": UnaryFunction(FLOATS, np.tanh, "tanh", ggml=_call("ggml_tanh")),
+    "Sin": UnaryFunction(FLOATS, _rounded_once(np.sin), "sin", ggml=_call("ggml_sin")),
+    "Cos": UnaryFunction(FLOATS, _rounded_once(np.cos), "cos", ggml=_call("ggml_cos")),
+    "Tan": UnaryFunction(FLOATS, _rounded_once(np.tan), "tan"),
+    "Asin": UnaryFunction(FLOATS, _rounded_once(np.arcsin), "asin"),
+    "Acos": UnaryFunction(FLOATS, _rounded_once(np.arccos), "acos"),
+    "Atan": UnaryFunction(FLOATS, _rounded_once(np.arctan), "atan"),
+    "Sinh": UnaryFunction(FLOATS, _rounded_once(np.sinh), "sinh"),
+    "Cosh": UnaryFunction(FLOATS, _rounded_once(np.cosh), "cosh"),
+    "Asinh": UnaryFunction(FLOATS, _rounded_once(np.arcsinh), "asinh"),
+    "Acosh": UnaryFunction(FLOATS, _rounded_once(np.arccosh), "acosh"),
+    "Atanh": UnaryFunction(FLOATS, _rounded_once(np.arctanh), "atanh"),
+    "Tanh": UnaryFunction(FLOATS, _rounded_once(np.tanh), "tanh", ggml=_call("ggml_tanh")),
     "Erf": UnaryFunction(FLOATS, erf, "erf"),
-    "Sigmoid": UnaryFunction(FLOATS, lambda x: 1 / (1 + np.exp(-x)), "(1 / (1 + exp{f}(-{0})))", ggml=_call("ggml_sigmoid")),
+    "Sigmoid": UnaryFunction(FLOATS, _rounded_once(lambda x: 1 / (1 + np.exp(-x))), "(1 / (1 + exp{f}(-{0})))", ggml=_call("ggml_sigmoid")),
     "Relu": UnaryFunction(SIGNED, lambda x: np.maximum(x, 0), lambda k, x: x.maximum(0), ggml=_relu),
-    "Silu": UnaryFunction(FLOATS, lambda x: x / (1 + np.exp(-x)), "({0} / (1 + exp{f}(-{0})))", ggml=_call("ggml_silu")),
+    "Silu": UnaryFunction(FLOATS, _rounded_once(lambda x: x / (1 + np.exp(-x))), "({0} / (1 + exp{f}(-{0})))", ggml=_call("ggml_silu")),
     "Floor": UnaryFunction(FLOATS, np.floor, "floor", ggml=_call("ggml_floor"), dims=lambda a: a),
     "Ceil": UnaryFunction(FLOATS, np.ceil, "ceil", ggml=_call("ggml_ceil"), dims=lambda a: a),
     # Half to even, as rint rounds; ggml_round rounds half away from zero.
@@ -145,7 +151,7 @@ UNARY: dict[str, UnaryFunction] = {
     "BitwiseNot": UnaryFunction(INTEGERS, np.invert, lambda k, x: ~x),
     "IsNaN": UnaryFunction(FLOATS, np.isnan, lambda k, x: x.ne(x), gives=BOOL),
     # ggml_softplus is log(1 + exp(x)), which cancels for negative x.
-    "Softplus": UnaryFunction(FLOATS, _softplus, _SOFTPLUS),
+    "Softplus": UnaryFunction(FLOATS, _rounded_once(_softplus), _SOFTPLUS),
     "Softsign": UnaryFunction(FLOATS, lambda x: x / (1 + np.abs(x)), "({0} / (1 + fabs{f}({0})))", ggml=_softsign),
     "HardSwish": UnaryFunction(
         FLOATS,
@@ -153,7 +159,7 @@ UNARY: dict[str, UnaryFunction] = {
         lambda k, x: x * ((x + 3) / 6).maximum(0).minimum(1),
         ggml=_call("ggml_hardswish"),
     ),
-    "Mish": UnaryFunction(FLOATS, lambda x: x * np.tanh(_softplus(x)), "({0} * tanh{f}" + _SOFTPLUS + ")"),
+    "Mish": UnaryFunction(FLOATS, _rounded_once(lambda x: x * np.tanh(_softplus(x))), "({0} * tanh{f}" + _SOFTPLUS + ")"),
     "Identity": UnaryFunction(ANYTHING | {STRING}, _same, lambda k, x: x, dims=lambda a: a),
 }  # fmt: skip
 
@@ -212,13 +218,10 @@ def _checked(function: Callable[..., Any]) -> Callable[[np.ndarray, np.ndarray],
 
 def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """a to the b, of a's dtype: an integer exactly (and wrapping) where the exponent is not negative, else by float64."""
-    if a.dtype.kind != "f":
-        rounded = np.asarray(np.power(a.astype(np.float64), b.astype(np.float64))).astype(a.dtype)
-        return (
-            rounded if b.dtype.kind == "f" else np.where(b < 0, rounded, np.power(a, np.maximum(b, 0).astype(a.dtype)))
-        )
-    wide = np.result_type(a.dtype, b.dtype) if b.dtype.kind == "f" else a.dtype
-    return np.asarray(np.power(a.astype(wide), b.astype(wide))).astype(a.dtype)
+    rounded = np.asarray(np.power(a.astype(np.float64), b.astype(np.float64))).astype(a.dtype)
+    if "f" in a.dtype.kind + b.dtype.kind:
+        return rounded
+    return np.where(b < 0, rounded, np.power(a, np.maximum(b, 0).astype(a.dtype)))
 
 
 def _power_loop(k: Kernel, a: Scalar, b: Scalar) -> Scalar:

@@ -262,8 +262,10 @@ async def events(websocket: WebSocket) -> None:
 
     both: list[asyncio.Future[None]] = []
     try:
+        again = _under_way(graphs, socket.client)
         graphs.sockets.tell("status", {**await run_in_threadpool(graphs.status), "sid": socket.client}, socket.client)
-        _told_again(graphs, socket.client)
+        if again is not None:
+            graphs.sockets.tell("executing", again, socket.client)
         both = [asyncio.ensure_future(each) for each in (send(), listen())]
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -272,11 +274,12 @@ async def events(websocket: WebSocket) -> None:
             each.cancel()
 
 
-def _told_again(graphs: Graphs, client: str) -> None:
-    """Tell a client that comes again which node of its graph is carried out."""
+def _under_way(graphs: Graphs, client: str) -> dict[str, Any] | None:
+    """Which node of a client's graph is carried out, for one that comes again; None if it has none under way."""
     turn = graphs.service.painter.turn
     if isinstance(turn, GraphTurn) and turn.client == client and turn.now:
-        graphs.sockets.tell("executing", {"node": turn.now, "prompt_id": turn.job.id}, client)
+        return {"node": turn.now, "prompt_id": turn.job.id}
+    return None
 
 
 def _heard(graphs: Graphs, socket: Any, text: str) -> None:

@@ -248,7 +248,7 @@ class _Count:
                 case Wait(pending, "copies"):
                     self.found.waits += self.steps / (pending + 1)
                 case If():
-                    if self.value(it.condition):
+                    if it.tile is not None or self.value(it.condition):
                         self.run(it.body)
                 case Last():
                     self.last(it)
@@ -294,7 +294,7 @@ class _Count:
         """Steps in parts that take the same branches: the first of each part, and how many."""
         count, changes = integer(it.count, self.symbols), set[int]()
         for each in walk(it.body):
-            if isinstance(each, If) and it.index in each.condition.free:
+            if isinstance(each, If) and each.tile is None and it.index in each.condition.free:
                 steps = {key: value.flat[:1] for key, value in self.indices.items()} | {it.index: np.arange(count)}
                 taken = Evaluation(steps, self.symbols, _unknown, _unknown_element)(each.condition)
                 changes |= {int(step) + 1 for step in np.flatnonzero(taken[1:] != taken[:-1])}

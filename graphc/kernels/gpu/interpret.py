@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from graphc.kernels.gpu.evaluate import COMPUTED, Evaluation, KernelFault
+from graphc.kernels.gpu.evaluate import COMPUTED, Evaluation, KernelFault, identity
+from graphc.kernels.gpu.layout import register_map
 from graphc.kernels.gpu.tile import (
     BLOCKS,
     LINE,
@@ -210,16 +211,20 @@ class _Block:
             if not (groups == groups[:, :1]).all():
                 raise KernelFault(f"{self.kernel.name}: {it.tile.name} is not computed by {it.vector}")
             values = np.where(valid, values, np.zeros_like(values))
-        if it.unless is not None:
-            changed = (values != self.elements(it.tile)) & ~np.isnan(values)
-            if (changed & evaluation(it.unless)).any():
-                raise KernelFault(f"{self.kernel.name}: {it.tile.name} changes where it should not")
         self.tiles[it.tile] = self.narrowed(values, it.tile.dtype)
 
     def _reduce(self, it: Reduce) -> None:
-        values = self.elements(it.source)
+        values, source, target = self.elements(it.source), it.source.layout, it.tile.layout
         combine = {"sum": np.add, "max": np.maximum, "min": np.minimum}[it.kind]
-        self.tiles[it.tile] = combine.reduce(values, axis=it.axis, keepdims=True).astype(it.tile.dtype)
+        if it.tile.shape[it.axis] == 1:
+            self.tiles[it.tile] = combine.reduce(values, axis=it.axis, keepdims=True).astype(it.tile.dtype)
+            return
+        registers = register_map(target.without(it.axis), source)
+        reduced = np.zeros((*it.source.shape, 2), np.int64)  # where each element goes
+        reduced[tuple(np.moveaxis(source.places(), -1, 0))] = target.places()[:, registers]
+        found = np.full(it.tile.shape, identity(it.kind, it.tile.dtype), it.tile.dtype)
+        combine.at(found, tuple(np.moveaxis(reduced, -1, 0)), values)
+        self.tiles[it.tile] = found
 
     def _multiply(self, it: Multiply) -> None:
         total, a, b = (self.elements(each) for each in (it.total, it.a, it.b))
@@ -262,8 +267,21 @@ class _Block:
         self.uniform.pop(it.index, None)
 
     def _if(self, it: If) -> None:
-        if self.uniform_value(it.condition):
-            self.run(it.body)
+        if it.tile is None:
+            if self.uniform_value(it.condition):
+                self.run(it.body)
+            return
+        layout, before = it.tile.layout, dict(self.tiles)
+        holds = np.broadcast_to(self.at(it.tile.shape)(it.condition), it.tile.shape)
+        own = holds[tuple(np.moveaxis(layout.places(), -1, 0))]
+        threads = own.reshape(-1, layout.lanes * layout.registers).any(1).repeat(layout.lanes)
+        self.run(it.body)
+        for tile, values in self.tiles.items():
+            if values is not before.get(tile):
+                kept = before.get(tile, np.full(tile.shape, np.nan)).astype(tile.dtype)
+                there = tuple(np.moveaxis(tile.layout.places()[threads], -1, 0))
+                kept[there] = values[there]
+                self.tiles[tile] = kept
 
     def _last(self, it: Last) -> None:
         number, counters = self.uniform_value(it.offset), self.arrays[it.counters.number]

@@ -108,6 +108,17 @@ class Layout:
         repeat = (*self.repeat[:axis], 1, *self.repeat[axis + 1 :])
         return Layout(atom, repeat, tuple((count, None if along == axis else along) for count, along in self.warps))
 
+    def of_threads(self, axis: int) -> Layout:
+        """The layout of what remains when each thread reduces its own part along an axis to one element."""
+        apart = [bit for bit, at in enumerate(self.atom.lanes) if at[axis]]
+        whole = self.without(axis)
+        lanes = tuple(
+            (*at[:axis], 1 << apart.index(bit) if bit in apart else 0, *at[axis + 1 :])
+            for bit, at in enumerate(self.atom.lanes)
+        )
+        shape = (*whole.atom.shape[:axis], 1 << len(apart), *whole.atom.shape[axis + 1 :])
+        return replace(whole, atom=replace(whole.atom, shape=shape, lanes=lanes), warps=self.warps)
+
     def part(self, axis: int, count: int = 1) -> Layout:
         """The layout of so many repetitions along an axis, by all warps together."""
         return replace(self, repeat=(*self.repeat[:axis], count, *self.repeat[axis + 1 :]))

@@ -248,20 +248,19 @@ class Get:
 class Map:
     """Compute every element of a tile; what it reads of other tiles, the same thread must have. Where `where` is false, it is 0,
     though what its value reads must be there too. `vector` neighbours along a row share what they read of tensors: for them
-    there is one `where`, and they read no tiles. Where `unless` holds, the value is what the tile has: a warp may leave out what
-    changes nothing of its part."""
+    there is one `where`, and they read no tiles."""
 
     tile: Tile
     value: Scalar
     where: Where = None
     vector: int = 1
-    unless: Where = None
 
 
 @dataclass(frozen=True)
 class Reduce:
-    """The sum, largest or smallest of each row (axis 1) or column (axis 0) of a tile, for all threads that had a part of it.
-    `scratch` is shared memory for what warps tell each other, if several hold parts."""
+    """The sum, largest or smallest of each row (axis 1) or column (axis 0) of a tile, for all threads that had a part of it;
+    or of each thread's part alone, if the tile that takes them is laid out so. `scratch` is shared memory for what warps tell
+    each other, if several hold parts."""
 
     tile: Tile
     source: Tile
@@ -316,10 +315,12 @@ class Loop:
 
 @dataclass(frozen=True)
 class If:
-    """Run a body if a condition holds, which is the same for all threads."""
+    """Run a body if a condition holds, which is the same for all threads. Or run it in each warp that holds an element of a tile
+    for which it does: such a body changes tiles alone."""
 
     condition: Scalar
     body: tuple[Statement, ...]
+    tile: Tile | None = None
 
 
 @dataclass(frozen=True)
@@ -470,14 +471,11 @@ class Builder:
         self._add(Get(tile, source, index(stage), row, column, transposed))
         return tile
 
-    def map(
-        self, tile: Tile, value: Scalar | Place | float, where: Place | None = None, vector: int = 1,
-        unless: Where = None,
-    ) -> Tile:  # fmt: skip
+    def map(self, tile: Tile, value: Scalar | Place | float, where: Place | None = None, vector: int = 1) -> Tile:
         """See `Map`; a number fills the tile."""
         if not isinstance(value, Scalar):
             value = _at(value, tile.shape) if callable(value) else constant(value, tile.dtype)
-        self._add(Map(tile, value, where and _at(where, tile.shape), vector, unless))
+        self._add(Map(tile, value, where and _at(where, tile.shape), vector))
         return tile
 
     def reduce(
@@ -507,11 +505,11 @@ class Builder:
         self._add(Loop(step, tuple(self.bodies.pop(-1)), unrolled))
 
     @contextmanager
-    def when(self, condition: Scalar) -> Iterator[None]:
-        """What is added meanwhile happens if a condition holds."""
+    def when(self, condition: Scalar, tile: Tile | None = None) -> Iterator[None]:
+        """What is added meanwhile happens if a condition holds; see `If`."""
         self.bodies.append([])
         yield
-        self._add(If(condition, tuple(self.bodies.pop(-1))))
+        self._add(If(condition, tuple(self.bodies.pop(-1)), tile))
 
     @contextmanager
     def last(self, counters: Global, offset: Scalar, count: int, scratch: Shared) -> Iterator[None]:

@@ -151,10 +151,27 @@ class _Check:
         reads = any(node.kind == "tile" for node in walk_value(it.value))
         alone = it.vector == 1 or (not reads and it.tile.layout.vector() % it.vector == 0)
         self.need(alone, f"{it.tile.name} is computed by {it.vector}, which do not lie side by side or read tiles")
-        for node in walk_value(it.value, *([it.unless] if it.unless is not None else [])):
+        self.held(it.tile, it.value)
+
+    def held(self, tile: Tile, value: Scalar) -> None:
+        """For the elements of a tile, a thread has what a value reads of other tiles."""
+        for node in walk_value(value):
             if node.kind == "tile" and isinstance(node.data, Tile):
-                held = node.data.layout == it.tile.layout or register_map(node.data.layout, it.tile.layout) is not None
-                self.need(held, f"{it.tile.name} reads elements of {node.data.name} that other threads hold")
+                held = node.data.layout == tile.layout or register_map(node.data.layout, tile.layout) is not None
+                self.need(held, f"{tile.name} reads elements of {node.data.name} that other threads hold")
+
+    def _if(self, it: If) -> None:
+        if it.tile is None:
+            return
+        self.held(it.tile, it.condition)
+        touched = [it.tile]
+        for each in it.body:
+            alone = isinstance(each, Map) or (isinstance(each, Reduce) and each.scratch is None)
+            self.need(alone, f"{type(each).__name__} is for all warps, and some do it")
+            touched += [each.tile] if isinstance(each, Map | Reduce) else []
+        for tile in touched:
+            apart = all(axis is not None or count == 1 for count, axis in tile.layout.warps)
+            self.need(apart, f"{tile.name} is held by several warps, of which some compute")
 
     def _last(self, it: Last) -> None:
         every = list(walk_statements(self.kernel.body))
@@ -165,10 +182,9 @@ class _Check:
         self.need(it.count > 0, f"{it.counters.name} count to {it.count}")
 
     def _reduce(self, it: Reduce) -> None:
-        self.need(
-            it.tile.layout == it.source.layout.without(it.axis), f"{it.tile.name} is not {it.source.name} reduced"
-        )
-        apart = any(axis == it.axis and count > 1 for count, axis in it.source.layout.warps)
+        whole, own = it.source.layout.without(it.axis), it.source.layout.of_threads(it.axis)
+        self.need(it.tile.layout in (whole, own), f"{it.tile.name} is not {it.source.name} reduced")
+        apart = it.tile.layout != own and any(axis == it.axis and count > 1 for count, axis in it.source.layout.warps)
         self.need(not apart or it.scratch is not None, f"warps share rows of {it.source.name}, and there is no scratch")
 
     def _multiply(self, it: Multiply) -> None:
@@ -203,8 +219,8 @@ class _Check:
 
 def _shape(statement: Statement) -> tuple[int, int] | None:
     """The places for which a statement's values are."""
-    if isinstance(statement, Load | Store | Map):
-        return statement.tile.shape
+    if isinstance(statement, Load | Store | Map) or (isinstance(statement, If) and statement.tile is not None):
+        return statement.tile.shape  # type: ignore[union-attr]
     return statement.target.shape if isinstance(statement, Copy) else None
 
 
@@ -336,7 +352,7 @@ class _Order:
                 case Reduce() if it.scratch is not None:
                     self.barrier()
                 case If():
-                    if self.value(it.condition):
+                    if it.tile is not None or self.value(it.condition):
                         self.run(it.body)
                 case Last():
                     self.barrier()

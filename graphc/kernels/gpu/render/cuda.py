@@ -246,9 +246,6 @@ class _Writer(Products):
             self.side_by_side(it)
             return
         self.values.register = lambda source: self.register(source, tile)
-        if it.unless is not None:
-            self.unless(it, it.unless)
-            return
         if not _is_packed(tile):
             self.one_by_one(it)
             return
@@ -260,15 +257,6 @@ class _Writer(Products):
                 self.place(tile.layout, tile.shape, "e", it.value, it.where)
                 self.say(f"pair[h] = {self.mapped(it)};")
             self.say(f"{tile.name}[w] = pack_{NARROW[tile.dtype]}(pair[0], pair[1]);")
-
-    def unless(self, it: Map, condition: Scalar) -> None:
-        """Compute what changes something in this warp."""
-        with self.inside(""):
-            self.say("bool changes = false;")
-            with self.groups(it.tile, 1, condition):
-                self.say(f"changes |= !({self.text(condition)});")
-            with self.inside("if (vote_any(changes))"):
-                self.one_by_one(it)
 
     def one_by_one(self, it: Map) -> None:
         """Compute the elements of a tile of which each has a register."""
@@ -320,9 +308,22 @@ class _Writer(Products):
             self.statements(it.body)
 
     def _if(self, it: If) -> None:
+        if it.tile is not None:
+            self.in_warps(it, it.tile)
+            return
         condition = self.text(it.condition)
         with self.inside(f"if ({condition})", barrier=True):
             self.statements(it.body)
+
+    def in_warps(self, it: If, tile: Tile) -> None:
+        """Statements for the warps that hold an element for which a condition holds."""
+        with self.inside("", barrier=True):
+            self.say("bool holds = false;")
+            self.values.register = lambda source: self.register(source, tile)
+            with self.groups(tile, 1, it.condition):
+                self.say(f"holds |= {self.text(it.condition)};")
+            with self.inside("if (vote_any(holds))", barrier=True):
+                self.statements(it.body)
 
 
 FUNCTIONS = {"copies": "copy", "products": "wgmma"}

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 
 from graphc.ir.types import BF16, F16, I64
 from graphc.kernels.gpu.render.spirv_memory import LEAST_PUSHED
 from graphc.kernels.gpu.render.spirv_module import Block, Module, renamed, words
 from graphc.kernels.gpu.render.spirv_numbers import kind_in_registers
 from graphc.kernels.gpu.render.spirv_tiles import register_count
-from graphc.kernels.gpu.render.spirv_together import Together
+from graphc.kernels.gpu.render.spirv_together import SUBGROUP, Together
 from graphc.kernels.gpu.render.spirv_values import kind_of
 from graphc.kernels.gpu.render.values import Parameter, Parameters
 from graphc.kernels.gpu.tile import (
@@ -39,6 +39,7 @@ from graphc.kernels.gpu.tile import (
     Put,
     Statement,
     Store,
+    Tile,
     TileKernel,
     Wait,
     index,
@@ -280,8 +281,7 @@ class _Writer(Together):
         found = []
         group, values = neighbours(it)
         for register, _, column in self.groups(tile, it.vector):
-            self.statement += 1
-            self.register = lambda source, at=register: self.held(source, self.register_of(source, tile)[at])  # type: ignore[misc]
+            self.at_register(tile, register)
             if group.kind == "variable" and it.vector > 1:
                 self.bound[group] = column // it.vector
             for node in [it.value] if it.vector == 1 else values[: it.vector]:
@@ -328,13 +328,29 @@ class _Writer(Together):
         outer.repeat(self.variables[it.index], count, body)
 
     def do_if(self, it: If) -> None:
-        condition, outer = self.value(it.condition), self.block
+        condition = self.value(it.condition) if it.tile is None else self.in_some_lane(it.condition, it.tile)
+        outer = self.block
         self.settle()
         self.block = inner = Block(self.module, outer)
         self.statements(it.body)
         self.settle()
         self.block = outer
         outer.choose(condition, inner)
+
+    def in_some_lane(self, condition: Scalar, tile: Tile) -> int:
+        """True in the warps that hold an element for which a condition holds."""
+        held = []
+        for register, _, _ in self.groups(tile, 1):
+            self.at_register(tile, register)
+            held.append(self.value(condition))
+        found = reduce(partial(self.make, "bool", "LogicalOr"), held)
+        self.module.need("GroupNonUniformVote")
+        return self.make("bool", "GroupNonUniformAny", self.module.number(SUBGROUP), found)
+
+    def at_register(self, tile: Tile, register: int) -> None:
+        """What values read of other tiles is what belongs to a register of this one."""
+        self.statement += 1
+        self.register = lambda source: self.held(source, self.register_of(source, tile)[register])
 
 
 def _both(first: Scalar | None, second: Scalar | None) -> Scalar | None:

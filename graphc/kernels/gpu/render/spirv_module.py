@@ -30,14 +30,15 @@ OPCODES = {
     "BitwiseAnd": 199, "Not": 200,
     "ControlBarrier": 224, "MemoryBarrier": 225, "AtomicStore": 228, "AtomicIAdd": 234,
     "Phi": 245, "LoopMerge": 246, "SelectionMerge": 247, "Label": 248, "Branch": 249,
-    "BranchConditional": 250, "Return": 253, "GroupNonUniformShuffleXor": 346,
+    "BranchConditional": 250, "Return": 253, "GroupNonUniformAny": 335, "GroupNonUniformShuffleXor": 346,
     "CooperativeMatrixLoadKHR": 4457, "CooperativeMatrixStoreKHR": 4458, "CooperativeMatrixMulAddKHR": 4459,
     "CooperativeMatrixLengthKHR": 4460,
 }  # fmt: skip
 """The instructions that kernels are made of."""
 
 CAPABILITIES = {
-    "Shader": 1, "Float16": 9, "Float64": 10, "Int64": 11, "GroupNonUniform": 61, "GroupNonUniformShuffle": 65,
+    "Shader": 1, "Float16": 9, "Float64": 10, "Int64": 11, "GroupNonUniform": 61, "GroupNonUniformVote": 62,
+    "GroupNonUniformShuffle": 65,
     "WorkgroupMemoryExplicitLayoutKHR": 4428, "WorkgroupMemoryExplicitLayout8BitAccessKHR": 4429,
     "WorkgroupMemoryExplicitLayout16BitAccessKHR": 4430, "StorageBuffer16BitAccess": 4433, "StorageBuffer8BitAccess": 4448,
     "SignedZeroInfNanPreserve": 4466, "RoundingModeRTE": 4467, "VulkanMemoryModel": 5345,

@@ -18,7 +18,7 @@ from graphc.kernels.gpu.render.spirv_numbers import kind_in_registers
 from graphc.kernels.gpu.tile import Barrier, Last, Reduce, Statement
 from graphc.kernels.scalar import constant
 
-WORKGROUP = 2
+WORKGROUP, SUBGROUP = 2, 3
 
 
 class Together(Matrices, ABC):
@@ -64,22 +64,22 @@ class Together(Matrices, ABC):
         """A reduction: within lanes, between them, and between warps."""
         source, target, dtype, kind = it.source, it.tile, it.tile.dtype, kind_in_registers(it.tile.dtype)
         name = {"sum": "+"}.get(it.kind, it.kind)
-        places = register_map(target.layout, source.layout)
+        places = register_map(target.layout.without(it.axis), source.layout)
         assert places is not None
         totals = [self.constant(identity(it.kind, dtype), kind)] * target.layout.registers
         for register, at in enumerate(places):
             value = self.converted(self.held(source, register), source.dtype, dtype)
             totals[at] = self.operator(name, dtype, kind, [totals[at], value])
         self.module.need("GroupNonUniformShuffle")
-        for bit, along in enumerate(source.layout.atom.lanes):
-            if along[it.axis]:
-                subgroup, mask = self.module.number(3), self.module.number(1 << bit)
+        for bit, (along, to) in enumerate(zip(source.layout.atom.lanes, target.layout.atom.lanes, strict=True)):
+            if along[it.axis] and not to[it.axis]:
+                subgroup, mask = self.module.number(SUBGROUP), self.module.number(1 << bit)
                 others = [self.make(kind, "GroupNonUniformShuffleXor", subgroup, each, mask) for each in totals]
                 totals = [self.operator(name, dtype, kind, pair) for pair in zip(totals, others, strict=True)]
         for register, value in enumerate(totals):
             self.hold(target, register, value)
         for number, (count, axis) in enumerate(source.layout.warps):
-            if axis == it.axis and count > 1:
+            if axis == it.axis and target.layout.warps[number] != (count, axis) and count > 1:
                 self.across_warps(it, name, number, count)
 
     def across_warps(self, it: Reduce, name: str, number: int, count: int) -> None:

@@ -49,7 +49,7 @@ class Together(Writer, ABC):
         start = identity(it.kind, target.dtype)
         first = {float("inf"): "INFINITY", float("-inf"): "-INFINITY"}.get(start, f"{start}")
         self.say(f"UNROLL for (int e = 0; e < {count}; e++) {name}[e] = {first};")
-        places = register_map(target.layout, source.layout)
+        places = register_map(target.layout.without(axis), source.layout)
         assert places is not None
         table = f"{name}_of_{source.name}"
         with self.inside(""):
@@ -57,15 +57,13 @@ class Together(Writer, ABC):
             there = f"{name}[{table}[e]]"
             line = f"{there} = {combine.format(there, f'{source.name}[e]')};"
             self.say(f"UNROLL for (int e = 0; e < {source.layout.registers}; e++) {line}")
-        for bit, at in enumerate(source.layout.atom.lanes):
-            if at[axis]:
+        for bit, (at, to) in enumerate(zip(source.layout.atom.lanes, target.layout.atom.lanes, strict=True)):
+            if at[axis] and not to[axis]:
                 other = f"shuffle_xor({name}[e], {1 << bit})"
                 self.say(f"UNROLL for (int e = 0; e < {count}; e++) {name}[e] = {combine.format(f'{name}[e]', other)};")
-        warps = [
-            (number, each) for number, (each, along) in enumerate(source.layout.warps) if along == axis and each > 1
-        ]
-        for number, each in warps:
-            self.across_warps(it, combine, number, each)
+        for number, (count, along) in enumerate(source.layout.warps):
+            if along == axis and target.layout.warps[number] != (count, along) and count > 1:
+                self.across_warps(it, combine, number, count)
 
     def across_warps(self, it: Reduce, combine: str, number: int, count: int) -> None:
         """Combine what several warps have, through shared memory."""

@@ -118,9 +118,13 @@ class Scores:
 
     def of_rows(self, layout: Layout) -> None:
         """The registers of what is known of each row of tiles that are laid out so."""
-        self.largest, self.base, self.rise, self.sum, self.part = (
-            self.k.tile(each, layout.without(1)) for each in ("largest", "base", "rise", "sum", "part")
-        )
+        self.base, self.rise, self.part = (self.k.tile(each, layout.without(1)) for each in ("base", "rise", "part"))
+        self.sum, self.own = (self.k.tile(each, layout.of_threads(1)) for each in ("sum", "own"))
+
+    def begin(self) -> None:
+        """Nothing is known of the rows yet."""
+        self.k.map(self.sum, 0.0)
+        self.k.map(self.base, float(np.finfo(F32).max))
 
     def copy(
         self, target: Shared, stage: Scalar, source: Global, rows: Rows, first: Scalar, count: Dim, width: int,
@@ -180,28 +184,49 @@ class Scores:
         return Rewrite(found, tuple(sorted(mask.free, key=name_of)), ())(mask) if found else mask
 
     def compare(self) -> None:
-        """What scores of each row are relative to, the largest so far or one that is little lower; what powers are multiplied by
-        because it rose; and what is added to scores: 0 where all are masked so far."""
-        k, largest = self.k, self.largest.value
+        """What is added to the logarithms of a row: less the largest so far, or one that is little lower; as much as there is
+        while all are masked. And what powers so far are multiplied by because it fell. Threads look at their own scores first:
+        it falls seldom, and warps in which it does not have nothing to tell each other."""
+        k = self.k
         if len(self.scores) > 1:
             k.map(self.joint, functools.reduce(Scalar.maximum, (each.value for each in self.scores)))
-        k.reduce(self.part, self.joint if len(self.scores) > 1 else self.scores[0], 1, "max")
-        higher = (self.part.value - largest) * self.unit > HIGHER
-        k.map(self.part, K.select(higher, self.part.value, largest))
-        reached = self.part.value
-        k.map(self.base, K.select(reached.eq(-math.inf), constant(0.0, F32), reached * -self.unit))
-        k.map(self.rise, K.select(reached.eq(largest), constant(1.0, F32), self.power(self.largest)))
-        k.map(self.largest, reached)
+        k.reduce(self.own, self.joint if len(self.scores) > 1 else self.scores[0], 1, "max")
+        k.map(self.rise, 1.0)
+        with k.when(self.logarithm(self.own) > HIGHER, self.own):
+            k.reduce(self.part, self.own, 1, "max")
+            is_higher = self.logarithm(self.part) > HIGHER
+            k.map(self.part, K.select(is_higher, self.part.value * -self.unit, self.base.value))
+            k.map(self.rise, self.raised(self.part.value - self.base.value))
+            k.map(self.base, self.part.value)
+
+    def add_powers(self, powers: Tile) -> None:
+        """Add powers to the sums of rows, of which each thread has a part."""
+        k = self.k
+        k.reduce(self.own, powers, 1, "sum")
+        k.map(self.sum, K.call("fma", self.sum.value, self.rise.value, self.own.value))
+
+    def rescale(self) -> None:
+        """What was added up so far becomes relative to the same as the powers that come."""
+        with self.k.when(self.rise.value.ne(1.0), self.rise):
+            self.k.map(self.total, self.total.value * self.rise.value)
+
+    def logarithm(self, scores: Tile) -> Scalar:
+        """The logarithm of a score's power."""
+        return K.call("fma", scores.value, constant(self.unit, F32), self.base.value)
 
     def power(self, scores: Tile) -> Scalar:
-        """The power of a score, relative to the largest."""
-        function = "fast_exp2({0})" if self.sources[0].dtype == F16 else "exp2{f}({0})"
-        return K.call(function, K.call("fma", scores.value, constant(self.unit, F32), self.base.value))
+        """The power of a score, relative to what all of a row are relative to."""
+        return self.raised(self.logarithm(scores))
+
+    def raised(self, logarithm: Scalar) -> Scalar:
+        """The power of 2."""
+        return K.call("fast_exp2({0})" if self.sources[0].dtype == F16 else "exp2{f}({0})", logarithm)
 
     def write(self) -> None:
         """Divide what was added up by the sums of powers, and write it."""
         what, k = self.what, self.k
-        k.map(self.part, 1.0 / self.sum.value)
+        k.reduce(self.part, self.sum, 1, "sum")
+        k.map(self.part, 1.0 / self.part.value)
         k.map(self.total, self.total.value * self.part.value)
         k.store(
             self.result, lambda row, column: what.result_offset(self.batch, self.first + row, column), self.total,
@@ -254,8 +279,7 @@ class _Attention(Scores):
         self.copy_values(none)
         k.commit()
         k.map(self.total, 0.0)
-        k.map(self.sum, 0.0)
-        k.map(self.largest, -math.inf)
+        self.begin()
         if self.tiling.held:
             k.wait(0)
             k.barrier()
@@ -301,12 +325,11 @@ class _Attention(Scores):
     def add(self, step: Scalar) -> None:
         """Add the values of a tile of keys, by their powers."""
         k = self.k
-        k.map(self.total, self.total.value * self.rise.value, unless=self.rise.value.eq(1.0))
+        self.rescale()
         for number, tile in enumerate(self.scores):
             k.map(tile, self.power(tile))
             k.map(self.joint, self.joint.value + tile.value if number else tile.value)
             k.map(self.powers, tile.value)
             k.get(self.v_rows, self.v_buffer, (step + 1) % 2, column=number * DEPTH, transposed=True)
             k.multiply(self.total, self.powers, self.v_rows, INSTRUCTION)
-        k.reduce(self.part, self.joint, 1, "sum")
-        k.map(self.sum, K.call("fma", self.sum.value, self.rise.value, self.part.value))
+        self.add_powers(self.joint)

@@ -8,7 +8,6 @@ once for each column of a tile.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from graphc.ir.types import F32, I64
@@ -152,8 +151,7 @@ class _Anywhere(Scores):
             k.commit()
         for total in self.totals:
             k.map(total, 0.0)
-        k.map(self.sum, 0.0)
-        k.map(self.largest, -math.inf)
+        self.begin()
         with k.loop("step", -(-what.keys // tiling.keys)) as step:
             k.map(self.products, 0.0)
             with k.loop("piece", self.pieces) as piece:
@@ -210,8 +208,7 @@ class _Anywhere(Scores):
         self.bound(step)
         self.compare()
         k.map(scores, self.power(scores))
-        k.reduce(self.part, scores, 1, "sum")
-        k.map(self.sum, self.sum.value * self.rise.value + self.part.value)
+        self.add_powers(scores)
         k.put(self.powers, scores)
         k.map(scores, self.rise.value)
         k.barrier()
@@ -238,7 +235,8 @@ class _Anywhere(Scores):
     def write(self) -> None:
         """Divide what was added up by the sums of powers, and write it, a tile of columns at a time."""
         what, k, (scores,) = self.what, self.k, self.scores
-        k.map(scores, 1.0 / self.sum.value)
+        k.reduce(self.part, self.sum, 1, "sum")
+        k.map(scores, 1.0 / self.part.value)
         k.barrier()
         k.put(self.strip, scores)
         k.barrier()

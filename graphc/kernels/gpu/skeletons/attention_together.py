@@ -9,14 +9,13 @@ As in FlashAttention-3 (arXiv 2407.08608), without warps that only copy.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from graphc.ir.types import F16, I64
 from graphc.kernels.gpu.instructions import INSTRUCTIONS
 from graphc.kernels.gpu.layout import Layout
-from graphc.kernels.gpu.skeletons.attention import Attention, K, Scores
+from graphc.kernels.gpu.skeletons.attention import Attention, Scores
 from graphc.kernels.gpu.tile import Shared, Swizzle, TileKernel, index
 from graphc.kernels.scalar import Scalar, constant
 
@@ -77,8 +76,7 @@ class _Together(Scores):
         self.copy_values(none)
         k.commit()
         k.map(self.total, 0.0)
-        k.map(self.sum, 0.0)
-        k.map(self.largest, -math.inf)
+        self.begin()
         k.wait(1)
         k.barrier()
         self.begin_scores(none)
@@ -131,11 +129,10 @@ class _Together(Scores):
         self.bound(tile)
         self.compare()
         k.map(scores, self.power(scores))
-        k.reduce(self.part, scores, 1, "sum")
-        k.map(self.sum, K.call("fma", self.sum.value, self.rise.value, self.part.value))
+        self.add_powers(scores)
 
     def take_powers(self) -> None:
         """What was added up so far becomes relative to the same as the powers, which are the next to be multiplied."""
-        k, (scores,) = self.k, self.scores
-        k.map(self.total, self.total.value * self.rise.value, unless=self.rise.value.eq(1.0))
-        k.map(self.powers, scores.value)
+        (scores,) = self.scores
+        self.rescale()
+        self.k.map(self.powers, scores.value)

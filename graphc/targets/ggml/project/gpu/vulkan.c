@@ -111,8 +111,8 @@ static const char * vulkan_lacking(const struct vulkan_driver * driver, vulkan_o
     properties.head.next = &subgroup;
     driver->vk.GetPhysicalDeviceProperties2(device, &properties);
     if (vulkan_lanes(&subgroup, &sizes) == 0) return "subgroups of 4 to 64 lanes";
-    const uint32_t operations = VULKAN_SUBGROUP_BASIC | VULKAN_SUBGROUP_SHUFFLE;
-    if ((subgroup.operations & operations) != operations || !(subgroup.stages & VULKAN_STAGE_COMPUTE)) return "shuffles of subgroups";
+    const uint32_t operations = VULKAN_SUBGROUP_BASIC | VULKAN_SUBGROUP_VOTE | VULKAN_SUBGROUP_SHUFFLE;
+    if ((subgroup.operations & operations) != operations || !(subgroup.stages & VULKAN_STAGE_COMPUTE)) return "votes and shuffles of subgroups";
     if (!numbers.keeps_specials) return "infinities and numbers that are none";
     struct vulkan_device_features f;
     vulkan_chain(&f, false, false);
