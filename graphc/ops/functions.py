@@ -95,6 +95,14 @@ def _softplus(x: np.ndarray) -> np.ndarray:
     return np.asarray(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))))
 
 
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def _silu(x: np.ndarray) -> np.ndarray:
+    return x * _sigmoid(x)
+
+
 def _relu(b: Builder, x: Tensor) -> Tensor | None:
     """On the CPU, NaN stays NaN by code of our own; on other devices `ggml_relu` makes it 0."""
     return b.unary("ggml_relu", x) if x.type == "F32" else None
@@ -138,9 +146,9 @@ UNARY: dict[str, UnaryFunction] = {
     "Atanh": UnaryFunction(FLOATS, _rounded_once(np.arctanh), "atanh"),
     "Tanh": UnaryFunction(FLOATS, _rounded_once(np.tanh), "tanh", ggml=_call("ggml_tanh")),
     "Erf": UnaryFunction(FLOATS, erf, "erf"),
-    "Sigmoid": UnaryFunction(FLOATS, _rounded_once(lambda x: 1 / (1 + np.exp(-x))), "(1 / (1 + exp{f}(-{0})))", ggml=_call("ggml_sigmoid")),
+    "Sigmoid": UnaryFunction(FLOATS, _rounded_once(_sigmoid), "(1 / (1 + exp{f}(-{0})))", ggml=_call("ggml_sigmoid")),
     "Relu": UnaryFunction(SIGNED, lambda x: np.maximum(x, 0), lambda k, x: x.maximum(0), ggml=_relu),
-    "Silu": UnaryFunction(FLOATS, _rounded_once(lambda x: x / (1 + np.exp(-x))), "({0} / (1 + exp{f}(-{0})))", ggml=_call("ggml_silu")),
+    "Silu": UnaryFunction(FLOATS, _rounded_once(_silu), "({0} / (1 + exp{f}(-{0})))", ggml=_call("ggml_silu")),
     "Floor": UnaryFunction(FLOATS, np.floor, "floor", ggml=_call("ggml_floor"), dims=lambda a: a),
     "Ceil": UnaryFunction(FLOATS, np.ceil, "ceil", ggml=_call("ggml_ceil"), dims=lambda a: a),
     # Half to even, as rint rounds; ggml_round rounds half away from zero.
