@@ -30,8 +30,7 @@ TOO_LARGE = {
 """What does not fit, and why."""
 SPILLED = {
     ("sm_75", "attention of 512 by m16n8k16_half in 64 KiB"): 16,
-    ("sm_80", "attention of 512 by fma_4x4 in 99 KiB"): 8,
-    ("sm_120", "attention of 512 by fma_4x4 in 99 KiB"): 88,
+    ("sm_80", "attention of 512 by fma_4x4 in 99 KiB"): 124,  # its blocks may have 163 KiB, so that another is taken
 }
 """Bytes that some have in memory all the same: each thread holds 128 sums."""
 TOLERANCE = 12
