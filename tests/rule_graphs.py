@@ -348,6 +348,37 @@ FIRES = {
         %n = Mul(%s, %two)
         %y = Add(%d, %n)
         return y=%y""",
+    "convolution_of_enlarged": """graph g(%x: float32[2, 6, 5, 4])
+        %w: float32[4, 6, 1, 1] = constant
+        %b: float32[4] = constant
+        %r = Resize[sizes=(2, 6, 10, 8), scales=(1.0, 1.0, 2.0, 2.0), mode="linear"](%x)
+        %y = Conv[strides=(1, 1), dilations=(1, 1), pads_before=(0, 0), pads_after=(0, 0), group=1](%r, %w, %b)
+        return y=%y""",
+    "convolution_of_joined": """graph g(%x: float32[2, 6, 5, 4], %z: float32[2, 3, 10, 4], %u: float32[2, 4, 4, 4])
+        %w: float32[4, 16, 1, 1] = constant
+        %b: float32[4] = constant
+        %r = Resize[sizes=(2, 6, 10, 4), scales=(1.0, 1.0, 2.0, 1.0)](%x)
+        %s = Resize[sizes=(2, 4, 10, 4), scales=(1.0, 1.0, 0.0, 1.0), mode="cubic"](%u)
+        %j = Concat[axis=1](%r, %z, %s, %z)
+        %y = Conv[strides=(1, 1), dilations=(1, 1), pads_before=(0, 0), pads_after=(0, 0), group=1](%j, %w, %b)
+        return y=%y""",
+    "convolution_of_product": """graph g(%a: float32[2, 20, 6], %z: float32[2, 20, 5])
+        %v: float32[8, 6] = constant
+        %u: float32[5, 8] = constant
+        %s: float32[8] = constant
+        %w: float32[7, 8, 1, 1] = constant
+        %b: float32[7] = constant
+        %m = MatMul[transpose_b=True](%a, %v)
+        %n = MatMul(%z, %u)
+        %o = Add(%n, %s)
+        %t = Transpose[perm=(0, 2, 1)](%m)
+        %p = Transpose[perm=(0, 2, 1)](%o)
+        %i = Reshape[shape=(2, 8, 4, 5)](%t)
+        %j = Reshape[shape=(2, 8, 4, 5)](%p)
+        %c = Conv[strides=(1, 1), dilations=(1, 1), pads_before=(0, 0), pads_after=(0, 0), group=1](%i, %w)
+        %d = Conv[strides=(1, 1), dilations=(1, 1), pads_before=(0, 0), pads_after=(0, 0), group=1](%j, %w, %b)
+        %y = Add(%c, %d)
+        return y=%y""",
     "conv_of_padded": f"""graph g(%x: float32[2, 4, 5, 5])
         %w: float32[6, 4, 3, 3] = constant
         %p = Pad[before=(0, 0, 0, 1), after=(0, 0, 1, 2)](%x)
@@ -515,6 +546,25 @@ REFUSES = {
         %c = Conv[strides=(1, 1), dilations=(1, 1), pads_before=(1, 0), pads_after=(0, 0), group=1](%x, %w)
         %m = Mul(%x, %f)
         %y = Add(%m, %c)
+        return y=%y""",
+    "convolution_of_enlarged": """graph g(%x: float32[2, 6, 5, 4])
+        %w: float32[8, 6, 1, 1] = constant
+        %r = Resize[sizes=(2, 6, 10, 8), scales=(1.0, 1.0, 2.0, 2.0), mode="linear"](%x)
+        %y = Conv[strides=(1, 1), dilations=(1, 1), pads_before=(0, 0), pads_after=(0, 0), group=1](%r, %w)
+        return y=%y""",
+    "convolution_of_joined": """graph g(%x: float32[2, 6, 5, 4], %z: float32[2, 3, 10, 8])
+        %w: float32[4, 9, 1, 1] = constant
+        %r = Resize[sizes=(2, 6, 10, 8), scales=(1.0, 1.0, 2.0, 2.0), mode="linear"](%x)
+        %j = Concat[axis=1](%r, %z)
+        %y = Conv[strides=(2, 1), dilations=(1, 1), pads_before=(0, 0), pads_after=(0, 0), group=1](%j, %w)
+        return y=%y""",
+    "convolution_of_product": """graph g(%a: float32[2, 20, 64])
+        %v: float32[8, 64] = constant
+        %w: float32[80, 8, 1, 1] = constant
+        %m = MatMul[transpose_b=True](%a, %v)
+        %t = Transpose[perm=(0, 2, 1)](%m)
+        %i = Reshape[shape=(2, 8, 4, 5)](%t)
+        %y = Conv[strides=(1, 1), dilations=(1, 1), pads_before=(0, 0), pads_after=(0, 0), group=1](%i, %w)
         return y=%y""",
     "conv_of_padded": f"""graph g(%x: float32[2, 4, 5, 5])
         %w: float32[6, 4, 3, 3] = constant

@@ -100,7 +100,7 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 def _silu(x: np.ndarray) -> np.ndarray:
-    return x * _sigmoid(x)
+    return np.asarray(x * _sigmoid(x))
 
 
 def _relu(b: Builder, x: Tensor) -> Tensor | None:
