@@ -85,14 +85,13 @@ class Conv(Op):
             return None
         if b.types[0].rank == 5:
             return self.volumes(b, *inputs)
-        y = self.images(b, *inputs[:2])
-        if len(inputs) == 2:
-            return y
-        _, channels, *spatial = b.result.shape
-        return b.binary("ggml_add", y, b.reshape(inputs[2], (channels, *[1] * len(spatial))))
+        y: Tensor | None = self.images(b, *inputs[:2])
+        if y is not None and len(inputs) == 3:
+            y = b.binary("ggml_add", y, b.reshape(inputs[2], (b.result.shape[1], 1, 1)))
+        return y if y is None else b.reshape(y, b.result.shape)
 
     def images(self, b: Builder, x: Tensor, w: Tensor) -> Tensor:
-        """Over one or two spatial axes."""
+        """Over one or two spatial axes, as images of one row in the first case."""
         missing = 4 - x.rank
         if missing:
             x, w = (b.reshape(t, (*t.shape[:2], 1, t.shape[2])) for t in (x, w))
@@ -100,8 +99,7 @@ class Conv(Op):
         before, after = ((0,) * missing + setting for setting in (self.pads_before, self.pads_after))
         if before != after:
             x, before = b.pad_image(x, before, after), (0, 0)
-        y = b.conv_2d(x, w, strides, dilations, before, self.group)
-        return b.reshape(y, b.result.shape)
+        return b.conv_2d(x, w, strides, dilations, before, self.group)
 
     def volumes(self, b: Builder, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor | None:
         """Over three spatial axes."""
