@@ -221,9 +221,9 @@ class _Block:
             return
         registers = register_map(target.without(it.axis), source)
         reduced = np.zeros((*it.source.shape, 2), np.int64)  # where each element goes
-        reduced[tuple(np.moveaxis(source.places(), -1, 0))] = target.places()[:, registers]
+        reduced[_index(source.places())] = target.places()[:, registers]
         found = np.full(it.tile.shape, identity(it.kind, it.tile.dtype), it.tile.dtype)
-        combine.at(found, tuple(np.moveaxis(reduced, -1, 0)), values)
+        combine.at(found, _index(reduced), values)
         self.tiles[it.tile] = found
 
     def _multiply(self, it: Multiply) -> None:
@@ -273,13 +273,13 @@ class _Block:
             return
         layout, before = it.tile.layout, dict(self.tiles)
         holds = np.broadcast_to(self.at(it.tile.shape)(it.condition), it.tile.shape)
-        own = holds[tuple(np.moveaxis(layout.places(), -1, 0))]
+        own = holds[_index(layout.places())]
         threads = own.reshape(-1, layout.lanes * layout.registers).any(1).repeat(layout.lanes)
         self.run(it.body)
         for tile, values in self.tiles.items():
             if values is not before.get(tile):
                 kept = before.get(tile, np.full(tile.shape, np.nan)).astype(tile.dtype)
-                there = tuple(np.moveaxis(tile.layout.places()[threads], -1, 0))
+                there = _index(tile.layout.places()[threads])
                 kept[there] = values[there]
                 self.tiles[tile] = kept
 
@@ -301,3 +301,8 @@ def split_tf32(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _tf32(numbers: np.ndarray) -> np.ndarray:
     rounded = ((numbers.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
     return np.where(np.isfinite(numbers), rounded, numbers)
+
+
+def _index(places: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Coordinates, the last axis of an array, as what indexes a tile."""
+    return tuple(np.moveaxis(places, -1, 0))

@@ -3,6 +3,7 @@ neighbours where an image is made larger, can be so in either order, and before 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import accumulate
@@ -16,7 +17,7 @@ from graphc.ops.pointwise import Binary
 from graphc.ops.resize import Resize
 from graphc.rewrite.engine import Refusal, Site, rule
 from graphc.rewrite.rules.weights import along, are_constant
-from graphc.shapes import Dim, lower_bound, product
+from graphc.shapes import Dim, lower_bound
 
 
 @rule("c := Conv(r := Resize(x), w, *bias)")
@@ -46,23 +47,20 @@ def convolution_of_joined(emit: Site, joined: Value, w: Value, c: Node, bias: Va
     emit.source = c.source
     begins = [0, *accumulate(counts)]
     kernels = [_channels(emit, w, begin, count) for begin, count in zip(begins, counts, strict=False)]
-    others = [
-        pair for pair, is_large in zip(zip(node.inputs, kernels, strict=True), large, strict=True) if not is_large
-    ]
-    constants = c.inputs[2:]
-    found = []
+    parts = list(zip(node.inputs, kernels, large, strict=True))
+    others = [(image, kernel) for image, kernel, is_large in parts if not is_large]
+    bias_once, found = list(c.inputs[2:]), []
     if others:
-        images, parts = zip(*others, strict=True)
-        found.append(emit(c.op, _joined(emit, images), _joined(emit, parts), *constants))
-        constants = []
-    for image, kernel, is_large in zip(node.inputs, kernels, large, strict=True):
+        found.append(emit(c.op, *(_joined(emit, each) for each in zip(*others, strict=True)), *bias_once))
+        bias_once = []
+    for image, kernel, is_large in parts:
         if is_large:
             assert image.producer is not None
-            small = emit(c.op, *image.producer.inputs, kernel, *constants)
+            small = emit(c.op, *image.producer.inputs, kernel, *bias_once)
             found.append(_enlarged(emit, image.producer, small))
-            constants = []
+            bias_once = []
     first, *more = found
-    return emit(Binary("Add"), first, reduce(lambda a, b: emit(Binary("Add"), a, b), more)) if more else first
+    return emit(Binary("Add"), first, _sum(emit, more)) if more else first
 
 
 IMAGE = "c := Conv(image := Reshape(t := Transpose({})), w, *bias)"
@@ -85,7 +83,8 @@ def convolution_of_product(
     results, channels, taken = w.shape[0], w.shape[1], v.shape[m.op.transpose_b]
     if t.op.perm != (0, 2, 1) or image.output.shape[:2] != t.output.shape[:2]:
         return Refusal("the rows are no pixels, or the columns no channels")
-    if shift is not None and along(shift, m.output, 2) not in (1, channels):
+    count = None if shift is None else along(shift, m.output, 2)
+    if shift is not None and count is None:
         return Refusal("what is added is not a number for each channel")
     if not taken * results < (taken + results) * channels:
         return Refusal("one product would be more work")
@@ -94,10 +93,11 @@ def convolution_of_product(
     both = emit(MatMul(), kernel, v) if m.op.transpose_b else emit(MatMul(transpose_b=True), v, kernel)
     found, added = emit(m.op, a, both), [] if bias is None else [bias]
     if shift is not None:
-        column = emit(Expand((channels, 1)), emit(Reshape((product(shift.shape), 1)), shift))
+        assert count is not None
+        column = emit(Expand((channels, 1)), emit(Reshape((count, 1)), shift))
         added.append(emit(Reshape((results,)), emit(MatMul(), kernel, column)))
     if added:
-        found = emit(Binary("Add"), found, reduce(lambda x, y: emit(Binary("Add"), x, y), added))
+        found = emit(Binary("Add"), found, _sum(emit, added))
     return emit(Reshape(c.output.shape), emit(t.op, found))
 
 
@@ -137,6 +137,10 @@ def _channels(emit: Emit, w: Value, begin: int, count: int) -> Value:
     """Some of the channels that a kernel takes."""
     zeros = (0,) * (len(w.shape) - 2)
     return emit(Slice((0, begin, *zeros), (w.shape[0], count, *w.shape[2:]), (1,) * len(w.shape)), w)
+
+
+def _sum(emit: Emit, values: Sequence[Value]) -> Value:
+    return reduce(lambda a, b: emit(Binary("Add"), a, b), values)
 
 
 def _joined(emit: Emit, parts: tuple[Value, ...]) -> Value:
