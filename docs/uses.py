@@ -222,7 +222,7 @@ USES: dict[str, list[Use]] = {
     "GroupNorm": [use(GroupNorm(2, 1e-5), x(1, 4, 8, 8), weight(4), weight(4))],
     "InstanceNorm": [use(InstanceNorm(1e-5), x(1, 4, 8, 8), weight(4), weight(4))],
     "BatchNorm": [use(BatchNorm(1e-5), x(1, 4, 8, 8), *[weight(4)] * 4)],
-    "LpNorm": [use(LpNorm(1, 2), x(2, 8))],
+    "LpNorm": [use(LpNorm(1, 2, 1e-12), x(2, 8))],
     "LRN": [use(LRN(3, 1e-4, 0.75, 1.0), x(1, 4, 8, 8))],
     "Softmax": [use(Softmax(1), x(2, 8))],
     "LogSoftmax": [use(LogSoftmax(1), x(2, 8))],

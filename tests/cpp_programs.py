@@ -55,9 +55,9 @@ class Modules(Builder):
         x = self.binary("ggml_mul", x, self.weight(f"{name}.weight", size))
         return self.binary("ggml_add", x, self.weight(f"{name}.bias", size))
 
-    def attention(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, *others: Tensor) -> Tensor:
         """Attention over four axes."""
-        found = self.call("graphc_attention", self.rows(q), self.rows(k), v, mask, self.single(scale), rank=4)
+        found = self.call("graphc_attention", self.rows(q), self.rows(k), v, mask, self.single(scale), *others, rank=4)
         return self.transpose(found, (0, 2, 1, 3))
 
     def conv(self, x: Tensor, path: str, inputs: int, outputs: int, stride: int) -> Tensor:
@@ -437,6 +437,8 @@ def replaced() -> Program:
     b.at()
     mask = b.program.add_input("mask", F32, (480, 480), "F32")
     x = b.binary("ggml_add", b.attention(q, k, v, None, 0.3), b.attention(q, k, v, mask, 0.3))
+    heads = b.call("ggml_l2_norm", b.rows(q), 1e-12, rank=4)
+    x = b.binary("ggml_add", x, b.attention(heads, k, v, mask, 0.3, mask))
     x = b.reshape(b.cont(b.transpose(x, (0, 2, 1, 3))), (2, 480, 32))
     x = b.binary("ggml_add", tokens, b.unary("ggml_relu", b.linear(x, "residual", 32, 32)))
     x = b.binary("ggml_add", x, b.linear(b.unary("ggml_relu", x), "wide", 32, 32))

@@ -235,6 +235,14 @@ FIRES = {
         %i = Reciprocal(%r)
         %y = Mul(%x, %i)
         return y=%y""",
+    "l2_norm": """graph g(%x: float32[2, 3, 4])
+        %q = Sqr(%x)
+        %t = Reduce[kind='sum', axes=(2,), keepdims=True](%q)
+        %r = Sqrt(%t)
+        %c = Clip[low=1e-12, high=None](%r)
+        %e = Expand[shape=(2, 3, 4)](%c)
+        %y = Div(%x, %e)
+        return y=%y""",
     "layer_norm": """graph g(%x: float32[2, 3, 4])
         %m = Reduce[kind='mean', axes=(1, 2), keepdims=True](%x)
         %d = Sub(%x, %m)
@@ -628,6 +636,13 @@ REFUSES = {
         %a = Add(%m, %epsilon)
         %r = Sqrt(%a)
         %y = Div(%x, %r)
+        return y=%y""",
+    "l2_norm": """graph g(%x: float32[2, 3, 4])
+        %q = Sqr(%x)
+        %t = Reduce[kind='sum', axes=(1,), keepdims=True](%q)
+        %r = Sqrt(%t)
+        %c = Clip[low=1e-12, high=None](%r)
+        %y = Div(%x, %c)
         return y=%y""",
     "layer_norm": """graph g(%x: float32[2, 3, 4])
         %m = Reduce[kind='mean', axes=(2,), keepdims=True](%x)

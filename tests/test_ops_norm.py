@@ -20,6 +20,8 @@ def scales(count: int) -> list[np.ndarray]:
     return [floats(6) for _ in range(count)]
 
 
+TINY = float(np.finfo(np.float32).smallest_normal)
+
 CASES = {
     "layer norm": (LayerNorm(3, 1e-5), [X, floats(4), floats(4)], "LayerNormalization", {"axis": 3, "epsilon": 1e-5}),
     "layer norm of two axes": (
@@ -36,8 +38,8 @@ CASES = {
     "batch norm of vectors": (
         BatchNorm(1e-3), [X[:, :, 0, 0], *scales(3), np.abs(floats(6))], "BatchNormalization", {"epsilon": 1e-3},
     ),
-    "L1": (LpNorm(1, 1), [X], "LpNormalization", {"axis": 1, "p": 1}),
-    "L2": (LpNorm(3, 2), [X], "LpNormalization", {"axis": 3, "p": 2}),
+    "L1": (LpNorm(1, 1, TINY), [X], "LpNormalization", {"axis": 1, "p": 1}),
+    "L2": (LpNorm(3, 2, TINY), [X], "LpNormalization", {"axis": 3, "p": 2}),
     "local response": (LRN(3, 0.1, 0.75, 1.0), [X], "LRN", {"size": 3, "alpha": 0.1, "beta": 0.75, "bias": 1.0}),
     "local response of four": (LRN(4, 0.1, 0.5, 2.0), [X], "LRN", {"size": 4, "alpha": 0.1, "beta": 0.5, "bias": 2.0}),
     "softmax": (Softmax(3), [X], "Softmax", {"axis": 3}),
@@ -138,8 +140,8 @@ def test_softmax_of_large_numbers() -> None:
 def test_norm_of_zeros() -> None:
     zeros = np.zeros((2, 3), np.float32)
     for p in (1, 2):
-        np.testing.assert_array_equal(by_eval(LpNorm(1, p), zeros), zeros)
-        np.testing.assert_array_equal(defined(LpNorm(1, p), zeros), zeros)
+        np.testing.assert_array_equal(by_eval(LpNorm(1, p, TINY), zeros), zeros)
+        np.testing.assert_array_equal(defined(LpNorm(1, p, TINY), zeros), zeros)
 
 
 def test_symbolic_sizes() -> None:
@@ -160,7 +162,7 @@ def test_symbolic_sizes() -> None:
         (GroupNorm(4, 1e-5), [(F32, (2, 6)), (F32, (6,)), (F32, (6,))], "do not divide into 4 groups"),
         (InstanceNorm(1e-5), [(F32, (2, 6)), (F32, (5,)), (F32, (6,))], "for each of 6 channels"),
         (Softmax(1), [(I64, (2, 3))], "floats"),
-        (LpNorm(1, 3), [(F32, (2, 3))], "only 1 and 2"),
+        (LpNorm(1, 3, 0.0), [(F32, (2, 3))], "only 1 and 2"),
     ],
 )
 def test_refusals(op: object, types: list[tuple[np.dtype, tuple[int, ...]]], reason: str) -> None:

@@ -20,7 +20,7 @@ from graphc.ops.base import Op
 from graphc.ops.conv import Conv
 from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Concat, Pad, Reshape, Transpose
-from graphc.ops.norm import GroupNorm, LayerNorm, RMSNorm
+from graphc.ops.norm import GroupNorm, LayerNorm, LpNorm, RMSNorm
 from graphc.ops.pointwise import Binary, Cast, Unary
 from graphc.ops.quantized import ScaledMatMul
 from graphc.ops.reduce import Reduce
@@ -415,6 +415,20 @@ def test_attention_of_views(turned):
     assert [step for step in met if step[0] not in ("RESHAPE", "PERMUTE")] == [("attention", 3)]
 
 
+@pytest.mark.parametrize(("queries", "keys"), [(64, 64), (49, 49), (16, 5), (1, 70), (33, 300)])
+@pytest.mark.parametrize("depth", [10, 16, 1])
+def test_attention_with_several_masks(queries, keys, depth):
+    """A mask for each window, one for each head and one for all: what ggml is given is their sum."""
+    arrays = [RANDOM.standard_normal((4, 3, count, depth)).astype(np.float32) for count in (queries, keys, keys)]
+    arrays += [RANDOM.standard_normal((*lead, queries, keys)).astype(np.float32) for lead in ((4, 1), (1, 3), ())]
+    op = Attention(0.3)
+    (exact,) = op.eval(*(array.astype(np.float64) for array in arrays))
+    results = [computed(op, arrays, threads, own)[0] for threads, own in ((1, True), (3, True), (2, False))]
+    np.testing.assert_array_equal(results[0], results[1])
+    for result in results:
+        assert np.abs(result - exact).max() <= 3e-6 * np.abs(exact).max()
+
+
 def test_a_query_that_sees_nothing_has_no_result():
     arrays = [RANDOM.standard_normal((1, 1, 40, 8)).astype(np.float32) for _ in "qkv"]
     arrays.append(np.zeros((40, 40), np.float32))
@@ -559,6 +573,34 @@ def test_normalization_of_rows(op, count, size):
     for factor, join in zip(factors, (np.multiply, np.add), strict=False):
         exact = join(exact, factor)
     assert close_to(exact, lower(graph), {"x": x})[-1] == ("norm", 1 + count)
+
+
+@pytest.mark.parametrize(
+    "op", [LayerNorm(3, 1e-5), RMSNorm(3, 1e-5), LpNorm(3, 2, 1e-12), LpNorm(3, 2, 0.0), LpNorm(3, 2, 3.0)]
+)
+@pytest.mark.parametrize("size", [1, 3, 8, 10, 15, 16, 17, 31, 32, 33, 60, 1024, 1025, 3000])
+def test_normalization_of_heads_beside_one_another(op, size):
+    """Rows of any length, where they lie: the last one ends where memory does."""
+    x = (RANDOM.standard_normal((2, 7, 3, size)) * 3 + 2).astype(np.float32)
+    graph = Graph()
+    heads = graph.add(Transpose((0, 2, 1, 3)), [graph.input("x", TensorType(x.dtype, x.shape))]).output
+    graph.output(graph.add(op, [heads]).output, "y")
+    (exact,) = op.eval(x.astype(np.float64).transpose(0, 2, 1, 3))
+    met = close_to(exact, lower(graph), {"x": x})
+    assert [step for step in met if step[0] != "PERMUTE"][-1] == ("norm", 1)
+    assert isinstance(op, LpNorm) <= (len(met) == 2), "nothing is copied"
+
+
+@pytest.mark.parametrize(("least", "zeros"), [(0.0, np.nan), (1e-12, 0.0)])
+def test_rows_without_length(least, zeros):
+    """Divided by nothing, or by the least number; what is not a number stays so."""
+    x = np.zeros((3, 20), np.float32)
+    x[1, 4], x[2, 5] = 2, np.nan
+    graph = Graph()
+    graph.output(graph.add(LpNorm(1, 2, least), [graph.input("x", TensorType(x.dtype, x.shape))]).output, "y")
+    with closing(Executor(lower(graph), [], threads=1)) as executor:
+        (found,) = executor.run({"x": x}, {})
+    np.testing.assert_array_equal(found, np.stack([np.full(20, zeros), x[1] / 2, np.full(20, np.nan)]))
 
 
 @pytest.mark.parametrize("interleaved", [False, True])

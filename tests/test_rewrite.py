@@ -6,7 +6,7 @@ from pkgutil import iter_modules
 import numpy as np
 import pytest
 from operators import close
-from rule_graphs import ATTENTIONS, CONV, FIRES, NO_ATTENTIONS, REFUSES
+from rule_graphs import ATTENTIONS, CONV, FIRES, MASKS, NO_ATTENTIONS, REFUSES
 
 from graphc.errors import InputError
 from graphc.graph_text import parse_graph
@@ -223,6 +223,22 @@ def test_attention_in_all_its_spellings(spelling):
     verify(graph)
     assert "Attention" in [node.op.name for node in graph.nodes]
     assert not {"Softmax", "IsNaN"} & {node.op.name for node in graph.nodes}
+    np.testing.assert_allclose(run_graph(graph)["y"], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("most", "masks"), [(2 * 3 * 5 * 7 * 4, 1), (2 * 3 * 5 * 7 * 4 - 1, 2)])
+def test_masks_that_would_be_large_together_stay_apart(most, masks, monkeypatch):
+    monkeypatch.setattr("graphc.rewrite.rules.attention.MOST_JOINED", most)
+    text = ATTENTIONS["a scale for each head, and a mask for each window"]
+    given, made = text.split("\n", 1)
+    given = given.replace(f", {MASKS}", "")
+    constants = "".join(f"        {each} = constant\n" for each in MASKS.replace(", %", ";%").split(";"))
+    graph = parse_graph(f"{given}\n{constants}{made}")
+    expected = run_graph(graph)["y"]
+    optimize(graph)
+    verify(graph)
+    (attention,) = [node for node in graph.nodes if node.op.name == "Attention"]
+    assert len(attention.inputs) == 3 + masks
     np.testing.assert_allclose(run_graph(graph)["y"], expected, rtol=1e-5, atol=1e-6)
 
 

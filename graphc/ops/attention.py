@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Attention(Op):
-    """`softmax(q @ k^T * scale + mask) @ v`.
+    """`softmax(q @ k^T * scale + mask) @ v`, where the mask is the sum of all that there are.
 
     q is [B, H, M, D], k [B, G, N, D], v [B, G, N, E], where G divides H: a head of k and v serves H / G adjacent heads of
-    q. The mask broadcasts to [B, H, M, N]. The result is [B, H, M, E].
+    q. Masks broadcast to [B, H, M, N]. The result is [B, H, M, E].
     """
 
     scale: float
@@ -51,16 +51,18 @@ class Attention(Op):
         if isinstance(groups, int) and not divisible(heads, groups):
             raise ShapeError(f"{groups} heads of k and v do not serve {heads} heads of q")
         scores = (batch, heads, rows, columns)
-        if len(inputs) == 4 and (inputs[3].dtype != q.dtype or broadcast_shapes(inputs[3].shape, scores) != scores):
-            raise ShapeError(f"the mask {inputs[3]} does not broadcast to {list(scores)}")
+        for mask in inputs[3:]:
+            if mask.dtype != q.dtype or broadcast_shapes(mask.shape, scores) != scores:
+                raise ShapeError(f"the mask {mask} does not broadcast to {list(scores)}")
         return (TensorType(q.dtype, (batch, heads, rows, v.shape[3])),)
 
     def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
         """In float64, rounded once."""
-        q, k, v, *mask = (x.astype(F64) for x in inputs)
+        q, k, v, *masks = (x.astype(F64) for x in inputs)
         k, v = (np.repeat(x, q.shape[1] // x.shape[1], axis=1) for x in (k, v))
         scores = q @ k.swapaxes(-1, -2) * self.scale
-        scores = scores + mask[0] if mask else scores
+        for mask in masks:
+            scores = scores + mask
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         return ((weights / weights.sum(axis=-1, keepdims=True) @ v).astype(inputs[0].dtype),)
 
@@ -69,24 +71,23 @@ class Attention(Op):
         if inputs[0].dtype in (F16, BF16):
             wide = emit(self, *(emit(Cast(F32), x) for x in inputs))
             return (emit(Cast(inputs[0].dtype), wide),)
-        q, k, v, *mask = inputs
+        q, k, v, *masks = inputs
         k, v = (repeat_heads(emit, x, q.shape[1]) for x in (k, v))
         scores = emit(MatMul(transpose_b=True), q, k)
         scores = emit(Binary("Mul"), scores, emit.constant(self.scale, like=q))
-        if mask:
-            scores = emit(Binary("Add"), scores, mask[0])
+        for mask in masks:
+            scores = emit(Binary("Add"), scores, mask)
         return (emit(MatMul(), emit(Softmax(3), scores), v),)
 
     def to_ggml(self, b: Builder, *inputs: Tensor) -> Tensor | None:
         """The composite, whose heads of k and v may each serve several of q; float32."""
         q, k, v = inputs[:3]
-        mask = b.cont(inputs[3]) if len(inputs) == 4 else None
-        types = b.types[:4]
-        if any(x.dtype != F32 for x in types) or not is_static(q.shape[1], k.shape[1]):
+        mask, *others = [b.cont(each) for each in inputs[3:]] or [None]
+        if any(x.dtype != F32 for x in b.types) or not is_static(q.shape[1], k.shape[1]):
             return None
-        if mask is not None and (mask.rank < 2 or mask.ne[:2] != (k.ne[1], q.ne[1])):
+        if any(each is not None and (each.rank < 2 or each.ne[:2] != (k.ne[1], q.ne[1])) for each in (mask, *others)):
             return None
-        found = b.call("graphc_attention", b.rows(q), b.rows(k), v, mask, b.single(self.scale), rank=4)
+        found = b.call("graphc_attention", b.rows(q), b.rows(k), v, mask, b.single(self.scale), *others, rank=4)
         return b.transpose(found, (0, 2, 1, 3))
 
 

@@ -189,13 +189,11 @@ class BatchNorm(Op):
 
 @dataclass(frozen=True)
 class LpNorm(Op):
-    """`x` divided by its norm along an axis: the sum of absolute values (`p` 1), or the root of the sum of squares (2).
-
-    0 where the norm is 0.
-    """
+    """`x / max(norm, least)` along an axis, by the sum of absolute values (`p` 1), or the root of the sum of squares (2)."""
 
     axis: int
     p: int
+    least: float
 
     def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
         """x -> x's type."""
@@ -206,17 +204,25 @@ class LpNorm(Op):
     def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
         """In float64, rounded once."""
         x = inputs[0].astype(F64)
-        norm = np.linalg.norm(x, self.p, self.axis, keepdims=True)
-        return (np.divide(x, norm, out=np.zeros_like(x), where=norm != 0).astype(inputs[0].dtype),)
+        norm = np.maximum(np.linalg.norm(x, self.p, self.axis, keepdims=True), self.least)
+        with np.errstate(invalid="ignore"):
+            return ((x / norm).astype(inputs[0].dtype),)
 
     def define(self, emit: Emit, *inputs: Value) -> tuple[Value, ...]:
-        """By a sum; a norm of 0 is replaced by the smallest number that is not, and 0 divided by that is 0."""
+        """By a sum."""
         if inputs[0].dtype in NARROW:
             return in_float32(emit, self, *inputs)
         (x,) = inputs
         total = emit(Reduce("sum", (self.axis,), True), emit(Unary("Abs" if self.p == 1 else "Sqr"), x))
         norm = total if self.p == 1 else emit(Unary("Sqrt"), total)
-        return (emit(Binary("Div"), x, emit(Clip(low=float(np.finfo(x.dtype).smallest_normal)), norm)),)
+        return (emit(Binary("Div"), x, emit(Clip(low=self.least), norm) if self.least > 0 else norm),)
+
+    def to_ggml(self, b: Builder, *inputs: Tensor) -> Tensor | None:
+        """`ggml_l2_norm` along the last axis; float32."""
+        (x,) = inputs
+        if self.p != 2 or self.axis != len(b.types[0].shape) - 1 or not b.floats(x):
+            return None
+        return b.call("ggml_l2_norm", b.rows(x), b.single(self.least), rank=x.rank)
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ Arguments = Callable[[Tensors], tuple[Any, ...]]
 
 OTHERS: dict[str, Arguments] = {
     **dict.fromkeys(("ggml_add", "ggml_sub", "ggml_mul", "ggml_div"), lambda t: (t.x, t.y)),
-    **dict.fromkeys(("ggml_scale", "ggml_fill", "ggml_norm", "ggml_rms_norm"), lambda t: (t.x, 0.5)),
+    **dict.fromkeys(("ggml_scale", "ggml_fill", "ggml_norm", "ggml_rms_norm", "ggml_l2_norm"), lambda t: (t.x, 0.5)),
     "ggml_scale_bias": lambda t: (t.x, 0.5, 1.0),
     "ggml_cont": lambda t: (t.turned,),
     **dict.fromkeys(("ggml_cast", "graphc_cast"), lambda t: (t.x, F16)),
@@ -108,6 +108,7 @@ OTHERS: dict[str, Arguments] = {
     "graphc_expanded_conv_2d": lambda t: (
         t.widening, t.narrow, t.pixel, True, t.pixel_kernels, t.pixel, 1, 2, 1, 1, 2, 1, 1, 1, False),
     **dict.fromkeys(("graphc_layer_norm", "graphc_rms_norm"), lambda t: (t.x, t.row, t.row, 0.5)),
+    "graphc_l2_norm": lambda t: (t.x, 0.5),
     "graphc_group_norm": lambda t: (t.x, t.vector, t.channel, 3, 0.5, True),
     **dict.fromkeys(("graphc_gelu", "graphc_silu"), lambda t: (t.x, t.y)),
     "graphc_gate": lambda t: (t.x, t.y, 0.5, 0.1),

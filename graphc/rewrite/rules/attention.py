@@ -23,7 +23,10 @@ EXCLUDES = -1e30
 """A score of at most this, or one that this is added to, has no weight beside any other."""
 
 MOST_JOINED = 16 << 20
-"""Bytes of several masks that become one, at most: windows of an image may have a mask each, and heads too."""
+"""Bytes of several masks that become one, at most, rather than stay apart: windows of an image may have a mask each, and heads too."""
+
+MOST_APART = 4
+"""Masks that stay apart."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +59,10 @@ def guarded_attention(emit: Emit, scores: Value, v: Value, s: Node, product: Nod
     found = _attention(emit, scores, v, s, product)
     if isinstance(found, Refusal):
         return found
-    result, mask = found
-    if mask is None or len(product.output.shape) != 4:
-        return Refusal("there is no mask, or the heads are merged with the batch")
+    result, masks = found
+    if len(masks) != 1 or len(product.output.shape) != 4:
+        return Refusal("there is not one mask, or the heads are merged with the batch")
+    (mask,) = masks
     highest = emit(Reduce("max", (len(mask.shape) - 1,), True), mask)
     empty = emit(Binary("Equal"), highest, emit.constant(-np.inf, like=mask))
     return emit(Where(), empty, emit.constant(0, like=result), result)
@@ -145,8 +149,8 @@ def transpose_of_some_rows(emit: Site, rows: Value, number: Value, x: Value, t: 
     return emit(Where(), emit(t.op, rows), number, emit(t.op, x))
 
 
-def _attention(emit: Emit, scores: Value, v: Value, s: Node, product: Node) -> tuple[Value, Value | None] | Refusal:
-    """The product by an `Attention`, and its mask."""
+def _attention(emit: Emit, scores: Value, v: Value, s: Node, product: Node) -> tuple[Value, list[Value]] | Refusal:
+    """The product by an `Attention`, and its masks."""
     assert isinstance(s.op, Softmax)
     assert isinstance(product.op, MatMul)
     rank, shape = len(scores.shape), scores.shape
@@ -167,18 +171,16 @@ def _attention(emit: Emit, scores: Value, v: Value, s: Node, product: Node) -> t
     operands = [_as_four(emit, value, lead) for value in (q, k, v)]
     if any(value is None for value in operands):
         return Refusal("the batch or the heads of q, k and v differ")
-    if len(found.masks) > 1 and _joined_bytes(found.masks) > MOST_JOINED:
-        return Refusal("the masks together would be a large constant")
-    mask = _joined(emit, found.masks, shape)
-    if mask is not None:
-        operands.append(
-            emit(Reshape((*[1] * (4 - len(mask.shape)), *mask.shape)), mask) if len(mask.shape) < 4 else mask
-        )
+    apart = len(found.masks) > 1 and _joined_bytes(found.masks) > MOST_JOINED
+    if apart and len(found.masks) > MOST_APART:
+        return Refusal("there are many masks, which together would be a large constant")
+    groups = [(mask,) for mask in found.masks] if apart else [found.masks] * bool(found.masks)
+    masks = [_joined(emit, group, shape) for group in groups]
     scale = found.scale * q_scale * k_scale
     parts = [value for value in operands if value is not None]
     if parts[1].shape[:2] != parts[2].shape[:2]:
         return Refusal("k and v have different heads")
-    return emit(Reshape(product.output.shape), emit(Attention(scale), *parts)), mask
+    return emit(Reshape(product.output.shape), emit(Attention(scale), *parts, *masks)), masks
 
 
 def _scores(emit: Emit, value: Value) -> Scores | None:
@@ -239,17 +241,16 @@ def _joined_bytes(masks: tuple[Value, ...]) -> int:
     return size * masks[0].dtype.itemsize if isinstance(size, int) and all(mask.static for mask in masks) else 0
 
 
-def _joined(emit: Emit, masks: tuple[Value, ...], shape: tuple[Dim, ...]) -> Value | None:
-    """The sum of masks, with a number for each score of a matrix."""
-    if not masks:
-        return None
+def _joined(emit: Emit, masks: tuple[Value, ...], shape: tuple[Dim, ...]) -> Value:
+    """The sum of masks, with a number for each score of a matrix, and four axes."""
     long = [mask for mask in masks if len(mask.shape) > len(shape)]
     flat = {mask: emit(Reshape(mask.shape[len(mask.shape) - len(shape) :]), mask) for mask in long}
     mask, *others = (flat.get(mask, mask) for mask in masks)
     for other in others:
         mask = emit(Binary("Add"), mask, other)
     full = broadcast_shapes(mask.shape, (1, 1))[:-2] + shape[-2:]
-    return mask if mask.shape == full else emit(Expand(full), mask)
+    mask = mask if mask.shape == full else emit(Expand(full), mask)
+    return mask if len(full) >= 4 else emit(Reshape((*[1] * (4 - len(full)), *full)), mask)
 
 
 def _scaled(value: Value) -> tuple[Value, float]:

@@ -6,9 +6,10 @@ import numpy as np
 
 from graphc.ir.graph import Node, Value
 from graphc.ir.numbers import decided, read_numbers
+from graphc.ops.activations import Clip
 from graphc.ops.base import Emit, broadcast_shapes
 from graphc.ops.movement import Reshape
-from graphc.ops.norm import GroupNorm, InstanceNorm, LayerNorm, RMSNorm
+from graphc.ops.norm import GroupNorm, InstanceNorm, LayerNorm, LpNorm, RMSNorm
 from graphc.ops.reduce import Reduce
 from graphc.rewrite.engine import Refusal, Site, rule
 
@@ -61,6 +62,24 @@ def rms_norm(emit: Emit, x: Value, mean: Node, epsilon: Value) -> Value | Refusa
     return emit(RMSNorm(axis, float(read_numbers(epsilon).item())), x)
 
 
+@rule(
+    "Div(x, least := Clip(Sqrt(total := ReduceSum(Sqr(x)))))",
+    "Div(x, Expand(least := Clip(Sqrt(total := ReduceSum(Sqr(x))))))",
+    "Div(x, Sqrt(total := ReduceSum(Sqr(x))))",
+)
+def l2_norm(emit: Emit, x: Value, total: Node, least: Node | None = None) -> Value | Refusal:
+    """x divided by its length, the root of the sum of its squares, which is at least a number."""
+    axis = _last_axes(total)
+    if axis != len(x.shape) - 1:
+        return Refusal("the sum is not over the last axis")
+    if least is None:
+        return emit(LpNorm(axis, 2, 0.0), x)
+    assert isinstance(least.op, Clip)
+    if least.op.high is not None or least.op.low is None or least.op.low < 0:
+        return Refusal("the length is not kept above a number")
+    return emit(LpNorm(axis, 2, least.op.low), x)
+
+
 @rule("n := RMSNorm(Sub(x, mean := ReduceMean(x)))")
 def layer_norm(emit: Emit, x: Value, mean: Node, n: Node) -> Value | Refusal:
     """The root mean square of what has mean 0 is the standard deviation."""
@@ -104,4 +123,6 @@ def _per_channel(weight: Value, x: Value) -> bool:
     return weight.static and along
 
 
-RULES = {"raise": [group_norm, group_norm_scale, group_norm_bias, rms_norm, layer_norm, norm_parameter, norm_of_one]}
+RULES = {
+    "raise": [group_norm, group_norm_scale, group_norm_bias, rms_norm, l2_norm, layer_norm, norm_parameter, norm_of_one]
+}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from graphc.errors import ModelError
 from graphc.frontend.onnx.emit import SizeEmit
 from graphc.frontend.onnx.importers.sizes import to_shape
@@ -100,7 +102,8 @@ def lp_normalization(node: OnnxNode, emit: SizeEmit) -> Value:
     x, p = node.input(0), node.int("p", 2)
     if p not in (1, 2):
         raise ModelError(f"attribute p is {p}, not 1 or 2")
-    return emit(LpNorm(normalize_axis(node.int("axis", -1), x.type.rank), p), x)
+    least = float(np.finfo(x.dtype).smallest_normal)  # 0 divided by that is 0
+    return emit(LpNorm(normalize_axis(node.int("axis", -1), x.type.rank), p, least), x)
 
 
 @onnx_op("LRN")

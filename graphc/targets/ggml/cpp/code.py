@@ -48,7 +48,7 @@ TARGETS = frozenset(
 )
 """Names that targets of cmake's and libraries have, which the project may not."""
 
-NORMALIZATIONS = ("graphc_layer_norm", "graphc_group_norm", "graphc_rms_norm")
+NORMALIZATIONS = ("graphc_layer_norm", "graphc_group_norm", "graphc_rms_norm", "graphc_l2_norm")
 
 
 class GraphCode:

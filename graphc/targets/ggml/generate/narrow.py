@@ -32,7 +32,7 @@ ROUNDED = dict.fromkeys(("graphc_gelu", "graphc_silu", "graphc_gate", "graphc_ad
 """Calls whose result is a product or a sum of its arguments, from one on: where it is rounded to float16, they may be too. They
 are about as large, and it is no more exact."""
 
-NORMS = {"graphc_layer_norm", "graphc_rms_norm", "graphc_group_norm"}
+NORMS = {"graphc_layer_norm", "graphc_rms_norm", "graphc_l2_norm", "graphc_group_norm"}
 """Calls whose result is no more exact than what they read, but of another size: no reason against float16, and none for it."""
 
 

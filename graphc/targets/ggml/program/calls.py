@@ -221,7 +221,7 @@ def _get_rows(a: Tensor, b: Tensor) -> Layout:
     return packed("F32", (a.ne[0], b.ne[0], b.ne[1], b.ne[2]))
 
 
-@rule("ggml_norm", "ggml_rms_norm")
+@rule("ggml_norm", "ggml_rms_norm", "ggml_l2_norm")
 def _norm(a: Tensor, epsilon: float) -> Layout:
     require(isinstance(epsilon, float) and epsilon >= 0, "epsilon must not be negative")
     f32(a)

@@ -94,6 +94,7 @@ COUNTS: Mapping[str, Count] = {
     "ggml_pool_2d": _window,
     "ggml_norm": _elements(5),
     "ggml_rms_norm": _elements(3),
+    "ggml_l2_norm": _elements(3),
     "ggml_group_norm": _elements(5),
     "ggml_soft_max": _elements(4),
     "ggml_soft_max_ext": _elements(6),

@@ -36,7 +36,7 @@ def kernel_for(g: Generator, width: int, results: int, masked: bool) -> Callable
 
 @kernels_of("graphc_attention")
 def attended(
-    g: Generator, result: Tensor, q: Array, k: Array, v: Array, mask: Array | None, scale: float
+    g: Generator, result: Tensor, q: Array, k: Array, v: Array, mask: Array | None, scale: float, *others: Array
 ) -> Array | None:
     """`graphc_attention`; None where it has no kernel of its own."""
     width, results = q.ne[0], v.ne[0]
@@ -66,7 +66,11 @@ def attended(
 
     def added(batch: Scalar, line: Scalar, key: Scalar) -> Scalar:
         assert mask is not None
-        return wide(repeated(mask, (key, line, *unflat(batch, batches)[:2]), (keys, rows, heads, count)))
+        at, sizes = (key, line, *unflat(batch, batches)[:2]), (keys, rows, heads, count)
+        found = wide(repeated(mask, at, sizes))
+        for other in others:
+            found = found + wide(repeated(other, at, sizes))
+        return found
 
     probe = [variable(name, 2**31 - 1) for name in ("batch", "line", "key")]
     read = [] if mask is None else buffers_of(added(*probe))

@@ -83,6 +83,19 @@ def rms_norm(g: Generator, result: Tensor, x: Array, scale: Array | None, shift:
     return affine(result, found, scale, shift)
 
 
+@kernels_of("graphc_l2_norm")
+def l2_norm(g: Generator, result: Tensor, x: Array, least: float) -> Array:
+    """`graphc_l2_norm`."""
+    x = g.stored(x) if x.work > 2 else x
+
+    def squared(at: Index, column: Scalar) -> Scalar:
+        read = x.element((column, *at[1:]))
+        return read * read
+
+    stage = ColumnStage("sum", squared, lambda total: 1.0 / K.call("sqrt", total).maximum(least))
+    return g.rows("l2_norm", x.ne, Lines.rows(x.ne), lambda at, inverse: x.element(at) * inverse, stage)
+
+
 def affine(result: Tensor, x: Array, scale: Array | None, shift: Array | None) -> Array:
     """x times a scale, plus a shift, if there are; both broadcast to it."""
 

@@ -20,6 +20,12 @@ def rms_norm(call: Expansion, x: Tensor, scale: Tensor | None, shift: Tensor | N
     return affine(call, call("ggml_rms_norm", x, epsilon), scale, shift)
 
 
+@composite("ggml_l2_norm")
+def l2_norm(call: Expansion, x: Tensor, least: float) -> Tensor:
+    """The rows of x divided by their length, the root of the sum of their squares, or by `least` if that is more."""
+    return call("ggml_l2_norm", x, least)
+
+
 @composite("ggml_group_norm", behind={**AFFINE, "silu": "graphc_silu"}, vectors=("scale", "shift"))
 def group_norm(
     call: Expansion, x: Tensor, scale: Tensor | None, shift: Tensor | None, groups: int, epsilon: float, silu: bool

@@ -9,17 +9,33 @@
 #define MOST_SCORE_PARTS ((size_t) 16)
 
 /// Attention on the CPU without a matrix of scores; NULL where our code does not take it.
-static tensor * own_attention(builder * b, tensor * q, tensor * k, tensor * v, tensor * mask, float scale) {
-    if (b->own == NULL) return NULL;
-    tensor * columns = b->ggml->permute(b->context, v, 1, 0, 2, 3);
-    if (!b->own->takes_attention(k, q, columns, mask)) columns = graphc_build_copy(b, columns);
-    if (!b->own->takes_attention(k, q, columns, mask)) return NULL;
+static tensor * own_attention(builder * b, tensor * q, tensor * k, tensor * v, tensor * mask, float scale, tensor ** others, int count) {
+    tensor * columns = b->ggml->permute(b->context, v, 1, 0, 2, 3), * sources[GGML_MAX_SRC];
+    int read = 3;
+    if (b->own == NULL || read + 1 + count > GGML_MAX_SRC) return NULL;
+    if (mask != NULL) sources[read++] = mask;
+    for (int i = 0; i < count; ++i) sources[read++] = others[i];
+    for (int i = 3; i < read; ++i) {
+        if (sources[i]->type != GGML_TYPE_F32) return NULL;
+    }
+    if (!b->own->takes_attention(k, q, columns)) columns = graphc_build_copy(b, columns);
+    if (!b->own->takes_attention(k, q, columns)) return NULL;
     struct graphc_attention_settings settings;
     memset(&settings, 0, sizeof settings);
     settings.factor = scale, settings.pairs = rounds(b, k);
     const int64_t ne[] = {v->ne[0], q->ne[2], q->ne[1], q->ne[3]};
-    tensor * sources[] = {k, q, columns, mask};
-    return computed(b, b->own->attention, &settings, sizeof settings, ne, sources, mask == NULL ? 3 : 4);
+    sources[0] = k, sources[1] = q, sources[2] = columns;
+    return computed(b, b->own->attention, &settings, sizeof settings, ne, sources, read);
+}
+
+/// A mask and others, if there are any, as one, which has the largest of their sizes.
+static tensor * sum_of_masks(builder * b, tensor * mask, tensor ** others, int count) {
+    for (int i = 0; i < count; ++i) {
+        int64_t ne[4];
+        for (int axis = 0; axis < 4; ++axis) ne[axis] = mask->ne[axis] == 1 ? others[i]->ne[axis] : mask->ne[axis];
+        mask = graphc_build_add(b, b->ggml->repeat_4d(b->context, mask, ne[0], ne[1], ne[2], ne[3]), others[i]);
+    }
+    return mask;
 }
 
 /// Attention of a device's own; NULL where it is not as exact as it has to be, or does not take it: ggml wants masks in float16.
@@ -60,16 +76,18 @@ static tensor * scored_attention(builder * b, tensor * q, tensor * k, tensor * v
     return found;
 }
 
-tensor * graphc_build_attention(builder * b, tensor * q, tensor * k, tensor * v, tensor * mask, float scale) {
+tensor * graphc_build_attention(builder * b, tensor * q, tensor * k, tensor * v, tensor * mask, float scale, tensor ** others, int count) {
     char of_k[SIZES_SIZE], of_q[SIZES_SIZE], key[KEY_SIZE];
     snprintf(key, sizeof key, "attention %s %s %s values %" PRId64 " mask %d", b->ggml->type_name(k->type), sizes_of(k, of_k),
-             sizes_of(q, of_q), v->ne[0], mask != NULL);
+             sizes_of(q, of_q), v->ne[0], (mask != NULL) + count);
     const char * way = chosen(b, key);
     const size_t scores = sizeof(float) * (size_t) (k->ne[1] * q->ne[1] * q->ne[2] * q->ne[3]);
     const bool prefers = b->devices > 0 ? scores >= LARGE_SCORES : b->own != NULL && b->own->prefers_attention(q);
     const bool flash = same(way, "flash") || (prefers && !(same(way, "scores") && scores <= MOST_BYTES));
     tensor * found = NULL;
-    if (flash) found = b->devices > 0 ? device_attention(b, q, k, v, mask, scale) : own_attention(b, q, k, v, mask, scale);
+    if (flash && b->devices == 0) found = own_attention(b, q, k, v, mask, scale, others, count);
+    if (found == NULL) mask = sum_of_masks(b, mask, others, count);
+    if (flash && b->devices > 0) found = device_attention(b, q, k, v, mask, scale);
     if (found == NULL) {
         found = scored_attention(b, q, k, v, mask, scale, scores);
         if (scores <= MOST_BYTES && (b->own != NULL || b->devices > 0)) take_way(b, key, "scores");

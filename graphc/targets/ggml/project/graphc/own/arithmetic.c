@@ -83,26 +83,20 @@ void graphc_sum_rows(struct ggml_tensor * dst, int ith, int nth, void * userdata
     }
 }
 
-/// The next elements of a row, as many as a vector has; behind those that there are, what counts for nothing.
-static inline vector scores_at(const float * x, int64_t there) {
-    if (there >= WIDTH) return *(const unaligned *) x;
-    vector some = all(-__builtin_inff());
-    for (int i = 0; i < there; ++i) some[i] = x[i];
-    return some;
-}
-
 void graphc_soft_max(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     (void) userdata;
     const int64_t count = dst->ne[0], rows = elements(dst) / count;
+    const float * end = end_of(dst->src[0]);
+    const float nothing = -__builtin_inff();
     for (int64_t row = rows * ith / nth; row < rows * (ith + 1) / nth; ++row) {
         const float * x = (const float *) dst->src[0]->data + row * count;
         float * y = (float *) dst->data + row * count;
-        vector lanes = all(-__builtin_inff());
-        for (int64_t i = 0; i < count; i += WIDTH) lanes = larger(scores_at(x + i, count - i), lanes);
+        vector lanes = all(nothing);
+        for (int64_t i = 0; i < count; i += WIDTH) lanes = larger(first_of(x + i, count - i, end, nothing), lanes);
         float largest = lanes[0];
         for (int lane = 1; lane < WIDTH; ++lane) largest = lanes[lane] > largest ? lanes[lane] : largest;
         for (int64_t i = 0; i < count; i += WIDTH) {
-            const vector found = exponential(scores_at(x + i, count - i) - largest);
+            const vector found = exponential(first_of(x + i, count - i, end, nothing) - largest);
             copy((const float *) &found, 1, min_of(WIDTH, count - i), y + i);
         }
         const float share = (float) (1 / sum_row(y, count));

@@ -10,6 +10,8 @@
 
 #define LOG2_E 1.44269504f
 
+enum { FIRST_MASK = 3 };  // of what attention reads
+
 enum { KEYS = 256, DEEPEST = 512, PART = 128, FEWEST_QUERIES = 16 };
 enum { LARGE_HEAD = 256, FEW_KEYS = 64 };  // of larger heads, so few keys at once stay in the cache with their values
 enum { TOGETHER = 4, LARGE_TOGETHER = 2, MANY_UNITS = 32, DEEPEST_PAIRS = DEEPEST / TOGETHER, KEYS_IN_PAIRS = 128 };
@@ -54,18 +56,30 @@ static void unpack_results(const struct state * s, int64_t count, int64_t values
     }
     for (int64_t j = 0; j < count; j += WIDTH) {
         const int64_t there = min_of(count - j, WIDTH);
-        int64_t i = 0;
-        for (; there == WIDTH && i + WIDTH <= values; i += WIDTH) transpose_square(s->result + i * PANEL + j, PANEL, to + j * next + i, next);
-        for (int64_t x = j; x < j + there; ++x) {
-            for (int64_t rest = i; rest < values; ++rest) to[x * next + rest] = s->result[rest * PANEL + x];
+        for (int64_t i = 0; i < values; i += WIDTH) {
+            if (there == WIDTH && i + WIDTH <= values) {
+                transpose_square(s->result + i * PANEL + j, PANEL, to + j * next + i, next);
+                continue;
+            }
+            float square[WIDTH * WIDTH] __attribute__((aligned(64)));
+            transpose_square(s->result + i * PANEL + j, PANEL, square, WIDTH);
+            for (int64_t x = 0; x < there; ++x) copy(square + x * WIDTH, 1, min_of(values - i, WIDTH), to + (j + x) * next + i);
         }
     }
 }
 
-static void add_mask(float * scores, const char * mask, size_t stride, int64_t queries, int64_t keys) {
-    for (int64_t x = 0; x < queries; ++x) {
-        const float * row = (const float *) (mask + x * stride);
-        for (int64_t key = 0; key < keys; ++key) scores[key * PANEL + x] += row[key];
+/// Adds a mask's rows, `next` elements apart, to the columns of scores, a square at a time.
+static void add_mask(float * scores, const float * mask, int64_t next, int64_t queries, int64_t keys) {
+    float square[WIDTH * WIDTH] __attribute__((aligned(64)));
+    for (int64_t x = 0; x < queries; x += WIDTH) {
+        int64_t key = 0;
+        for (; queries - x >= WIDTH && key + WIDTH <= keys; key += WIDTH) {
+            transpose_square(mask + x * next + key, next, square, WIDTH);
+            for (int i = 0; i < WIDTH; ++i) *(vector *) (scores + (key + i) * PANEL + x) += *(const vector *) (square + i * WIDTH);
+        }
+        for (int64_t query = x; query < min_of(x + WIDTH, queries); ++query) {
+            for (int64_t rest = key; rest < keys; ++rest) scores[rest * PANEL + query] += mask[query * next + rest];
+        }
     }
 }
 
@@ -123,17 +137,15 @@ static struct some_keys round_keys(struct some_keys from, int64_t count, int64_t
     return (struct some_keys){to->keys, to->values, DEEPEST_PAIRS / 2, rows ? KEYS_IN_PAIRS / 2 : DEEPEST_PAIRS};
 }
 
-bool graphc_takes_attention(const struct ggml_tensor * k, const struct ggml_tensor * q, const struct ggml_tensor * v,
-                            const struct ggml_tensor * mask) {
-    return is_float_rows(k) && is_float_rows(q) && (is_float_rows(v) || is_float_columns(v)) && q->ne[0] <= DEEPEST && v->ne[1] <= DEEPEST &&
-           (mask == NULL || is_float_rows(mask));
+bool graphc_takes_attention(const struct ggml_tensor * k, const struct ggml_tensor * q, const struct ggml_tensor * v) {
+    return is_float_rows(k) && is_float_rows(q) && (is_float_rows(v) || is_float_columns(v)) && q->ne[0] <= DEEPEST && v->ne[1] <= DEEPEST;
 }
 
 bool graphc_prefers_attention(const struct ggml_tensor * q) { return q->ne[1] >= FEWEST_QUERIES; }
 
 void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     struct graphc_attention_settings * settings = userdata;
-    const struct ggml_tensor * k = dst->src[0], * q = dst->src[1], * v = dst->src[2], * mask = dst->src[3];
+    const struct ggml_tensor * k = dst->src[0], * q = dst->src[1], * v = dst->src[2];
     const int64_t depth = q->ne[0], keys = k->ne[1], values = v->ne[1], queries = q->ne[1], high = tile_rows(values);
     const bool pairs = settings->pairs && depth <= DEEPEST_PAIRS && values <= DEEPEST_PAIRS, rows_of_v = is_float_rows(v);
     const bool large = depth > LARGE_HEAD, many = queries * q->ne[2] * q->ne[3] >= MANY_UNITS * nth * LARGE_TOGETHER * PANEL;
@@ -182,10 +194,11 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
                                                        one_line(min_of(deep - part, PART)), part == 0 ? &as_they_are : &added_up, next);
                     }
                 }
-                if (mask != NULL) {
+                for (int each = FIRST_MASK; each < GGML_MAX_SRC && dst->src[each] != NULL; ++each) {
+                    const struct ggml_tensor * mask = dst->src[each];
                     const size_t above = i2 % mask->ne[2] * mask->nb[2] + i3 % mask->ne[3] * mask->nb[3];
                     const char * at = (const char *) mask->data + (first + x) * mask->nb[1] + key * mask->nb[0] + above;
-                    add_mask(scores, at, mask->nb[1], min_of(count - x, PANEL), block);
+                    add_mask(scores, (const float *) at, (int64_t) (mask->nb[1] / sizeof(float)), min_of(count - x, PANEL), block);
                 }
                 soften(s, scores, block, values);
                 if (pairs) pair_panel(scores, block, scores);

@@ -10,8 +10,7 @@ extern "C" {
 
 /// True if `graphc_attention` computes the attention of these. `v` is transposed: its rows are its elements along all keys; they
 /// may lie one after the other, or the elements of a key.
-GRAPHC_API bool graphc_takes_attention(const struct ggml_tensor * k, const struct ggml_tensor * q, const struct ggml_tensor * v,
-                                       const struct ggml_tensor * mask);
+GRAPHC_API bool graphc_takes_attention(const struct ggml_tensor * k, const struct ggml_tensor * q, const struct ggml_tensor * v);
 
 /// True if it is then taken for faster than two products with a softmax between, unless that was measured.
 GRAPHC_API bool graphc_prefers_attention(const struct ggml_tensor * q);
@@ -23,7 +22,8 @@ struct graphc_attention_settings {
     struct graphc_turns turns;
 };
 
-/// softmax(k q * factor + mask) v, for src[0] to src[3] (no mask: NULL); the results of all heads for a query lie one after the other.
+/// softmax(k q * factor + masks) v, for src[0] to src[2] and all masks behind them; the results of all heads for a query lie one after the
+/// other.
 GRAPHC_API void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 #ifdef __cplusplus

@@ -18,21 +18,26 @@ static inline double sum_of(vector x) {
     return lanes[0];
 }
 
-/// The sum of (x - mean)^power over `count` elements: a stretch in float32, the stretches in float64.
-static double moment(const float * x, int64_t count, float mean, int power) {
-    double total = 0;
-    for (int64_t start = 0; start < count; start += STRETCH) {
-        const int64_t end = min_of(start + STRETCH, count);
-        vector sums = all(0), others = all(0);  // by turns: a sum waits for the one before
-        int64_t i = start;
-        for (; i + 2 * WIDTH <= end; i += 2 * WIDTH) {
-            const vector a = *(const unaligned *) (x + i) - mean, b = *(const unaligned *) (x + i + WIDTH) - mean;
-            sums += power == 1 ? a : a * a;
-            others += power == 1 ? b : b * b;
-        }
-        total += sum_of(sums + others);
-        for (; i < end; ++i) total += power == 1 ? x[i] - mean : (double) (x[i] - mean) * (x[i] - mean);
+/// What of the sum of (x - mean)^power over `count` elements is in each lane. Memory is not read from `limit` on.
+static inline __attribute__((always_inline)) vector lanes_of_moment(const float * x, int64_t count, const float * limit, float mean, int power) {
+    vector sums = all(0), others = all(0);  // by turns: a sum waits for the one before
+    int64_t i = 0;
+    for (; i + 2 * WIDTH <= count; i += 2 * WIDTH) {
+        const vector a = *(const unaligned *) (x + i) - mean, b = *(const unaligned *) (x + i + WIDTH) - mean;
+        sums += power == 1 ? a : a * a;
+        others += power == 1 ? b : b * b;
     }
+    for (; i < count; i += WIDTH) {
+        const vector a = first_of(x + i, count - i, limit, mean) - mean;
+        sums += power == 1 ? a : a * a;
+    }
+    return sums + others;
+}
+
+/// The sum of (x - mean)^power over `count` elements: a stretch in float32, the stretches in float64.
+static inline __attribute__((always_inline)) double moment(const float * x, int64_t count, const float * limit, float mean, int power) {
+    double total = 0;
+    for (int64_t i = 0; i < count; i += STRETCH) total += sum_of(lanes_of_moment(x + i, min_of(STRETCH, count - i), limit, mean, power));
     return total;
 }
 
@@ -62,29 +67,73 @@ bool graphc_takes_norm(const struct ggml_tensor * x) { return is_float_rows(x); 
 
 bool graphc_takes_factor(const struct ggml_tensor * factor, const struct ggml_tensor * x) { return is_along(factor, x, 0); }
 
-/// (x - mean) * inverse, times a number and plus a number for each element if there are.
-static void scale_row(const float * restrict x, float * restrict y, int64_t size, float mean, float inverse, const float * restrict scale,
-                      const float * restrict shift) {
-    if (shift != NULL) {
-        for (int64_t i = 0; i < size; ++i) y[i] = (x[i] - mean) * inverse * scale[i] + shift[i];
-    } else if (scale != NULL) {
-        for (int64_t i = 0; i < size; ++i) y[i] = (x[i] - mean) * inverse * scale[i];
+/// (x - mean) * inverse, times a number and plus a number for each element if there are. What comes behind it up to `next` may be written
+/// too.
+static inline void scale_row(const float * restrict x, float * restrict y, int64_t size, const float * limit, const float * next, float mean,
+                             float inverse, const float * restrict scale, const float * restrict shift) {
+    if (size < WIDTH && scale == NULL) {
+        const vector found = (first_of(x, size, limit, mean) - mean) * inverse;
+        if (y + WIDTH <= next) *(unaligned *) y = found;
+        else copy((const float *) &found, 1, size, y);
+    } else if (size < WIDTH) {
+        for (int64_t i = 0; i < size; ++i) y[i] = (x[i] - mean) * inverse * scale[i] + (shift == NULL ? 0 : shift[i]);
     } else {
-        for (int64_t i = 0; i < size; ++i) y[i] = (x[i] - mean) * inverse;
+        for (int64_t next = 0; next < size; next += WIDTH) {
+            const int64_t i = min_of(next, size - WIDTH);  // the last elements are those of a whole vector
+            vector found = (*(const unaligned *) (x + i) - mean) * inverse;
+            if (scale != NULL) found *= *(const unaligned *) (scale + i);
+            if (shift != NULL) found += *(const unaligned *) (shift + i);
+            *(unaligned *) (y + i) = found;
+        }
     }
+}
+
+/// Sums of (x - mean)^power over some rows, as many as a vector has lanes at most. Of short rows they are added up together.
+static inline __attribute__((always_inline)) vector moments(const float * const * rows, int count, int64_t size, const float * limit,
+                                                            const float * means, int power) {
+    vector found = all(0), totals[WIDTH];
+    if (size > STRETCH) {
+        for (int row = 0; row < count; ++row) found[row] = (float) moment(rows[row], size, limit, means[row], power);
+        return found;
+    }
+    for (int row = 0; row < count; ++row) totals[row] = lanes_of_moment(rows[row], size, limit, means[row], power);
+    for (int row = count; row < WIDTH; ++row) totals[row] = all(0);
+    return sums_of(totals);
+}
+
+static vector roots(vector x) {
+    vector found;
+    for (int lane = 0; lane < WIDTH; ++lane) found[lane] = sqrtf(x[lane]);
+    return found;
 }
 
 void graphc_norm(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     const struct graphc_norm_settings * s = userdata;
     const struct ggml_tensor * x = dst->src[0], * scale = dst->src[1], * shift = scale == NULL ? NULL : dst->src[2];
-    const int64_t size = x->ne[0];
-    const int64_t rows = x->ne[1] * x->ne[2] * x->ne[3];
-    for (int64_t row = rows * ith / nth; row < rows * (ith + 1) / nth; ++row) {
-        const int64_t i1 = row % x->ne[1], i2 = row / x->ne[1] % x->ne[2], i3 = row / x->ne[1] / x->ne[2];
-        const float * from = (const float *) ((const char *) x->data + i1 * x->nb[1] + i2 * x->nb[2] + i3 * x->nb[3]);
-        const float mean = s->centered ? (float) (moment(from, size, 0, 1) / size) : 0;
-        const float inverse = 1.0f / sqrtf((float) (moment(from, size, mean, 2) / size) + s->epsilon);
-        scale_row(from, (float *) dst->data + row * size, size, mean, inverse, scale == NULL ? NULL : scale->data, shift == NULL ? NULL : shift->data);
+    const float * limit = end_of(x), * scales = scale == NULL ? NULL : scale->data, * shifts = shift == NULL ? NULL : shift->data;
+    const int64_t size = x->ne[0], rows = x->ne[1] * x->ne[2] * x->ne[3], end = rows * (ith + 1) / nth;
+    const vector least = all(s->epsilon);
+    float * to = dst->data;
+    const int64_t first = rows * ith / nth;
+    if (first == end) return;
+    int64_t i1 = first % x->ne[1], i2 = first / x->ne[1] % x->ne[2];
+    const char * at = (const char *) x->data + i1 * x->nb[1] + i2 * x->nb[2] + first / x->ne[1] / x->ne[2] * x->nb[3];
+    for (int64_t row = first; row < end; row += WIDTH) {
+        const int count = (int) min_of(WIDTH, end - row);
+        const float * from[WIDTH];
+        float means[WIDTH] = {0}, inverses[WIDTH];
+        for (int i = 0; i < count; ++i, at += x->nb[1]) {
+            if (i1 == x->ne[1]) i1 = 0, ++i2, at += x->nb[2] - x->ne[1] * x->nb[1];
+            if (i2 == x->ne[2]) i2 = 0, at += x->nb[3] - x->ne[2] * x->nb[2];
+            from[i] = (const float *) at, ++i1;
+        }
+        if (s->divisor == GRAPHC_DEVIATION) *(unaligned *) means = moments(from, count, size, limit, means, 1) / (float) size;
+        const vector squares = moments(from, count, size, limit, means, 2), lengths = roots(squares);
+        const vector divisors = s->divisor != GRAPHC_LENGTH ? roots(squares / (float) size + least) : choose(lengths < least, least, lengths);
+        *(unaligned *) inverses = 1.0f / divisors;
+        for (int i = 0; i < count; ++i) {
+            scale_row(from[i], to + (row + i) * size, size, limit, to + end * size, means[i], inverses[i], scales, shifts);
+        }
     }
 }
 
@@ -96,12 +145,13 @@ void graphc_group_norm(struct ggml_tensor * dst, int ith, int nth, void * userda
     const struct graphc_group_norm_settings * s = userdata;
     const struct ggml_tensor * x = dst->src[0];
     const float * scale = dst->src[1]->data, * shift = dst->src[2]->data;
+    const float * end = end_of(x);
     const int64_t plane = x->ne[0] * x->ne[1], channels = x->ne[2] / s->groups, size = plane * channels;
     for (int64_t unit = ith; unit < x->ne[3] * s->groups; unit += nth) {
         const float * from = (const float *) x->data + unit * size;
         float * to = (float *) dst->data + unit * size;
-        const float mean = (float) (moment(from, size, 0, 1) / size);
-        const float inverse = 1.0f / sqrtf((float) (moment(from, size, mean, 2) / size) + s->epsilon);
+        const float mean = (float) (moment(from, size, end, 0, 1) / size);
+        const float inverse = 1.0f / sqrtf((float) (moment(from, size, end, mean, 2) / size) + s->epsilon);
         const int64_t first = unit % s->groups * channels;
         for (int64_t c = 0; c < channels; ++c) {
             normalize(from + c * plane, to + c * plane, plane, mean, inverse * scale[first + c], shift[first + c], s->silu);

@@ -22,17 +22,21 @@ GRAPHC_API bool graphc_takes_group_norm(const struct ggml_tensor * x, const stru
 /// What `ggml_group_norm` gives for src[0], times src[1], plus src[2], and `ggml_silu` of that if the settings say so.
 GRAPHC_API void graphc_group_norm(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
+/// What rows are divided by: their standard deviation, after their mean was taken away; the root of the mean of their squares; or that of
+/// the sum.
+enum graphc_norm_divisor { GRAPHC_DEVIATION, GRAPHC_ROOT_MEAN_SQUARE, GRAPHC_LENGTH };
+
 /// The settings of a normalization of rows: its userdata.
 struct graphc_norm_settings {
-    float epsilon;
-    int centered;  // else the mean is taken for 0
+    float epsilon;  // is added to the mean of squares; a length is at least that
+    enum graphc_norm_divisor divisor;
 };
 
 /// True if `graphc_norm` normalizes the rows of `x`, and whether it can multiply them by `factor`, or add it.
 GRAPHC_API bool graphc_takes_norm(const struct ggml_tensor * x);
 GRAPHC_API bool graphc_takes_factor(const struct ggml_tensor * factor, const struct ggml_tensor * x);
 
-/// What `ggml_norm`, or `ggml_rms_norm`, gives for src[0], times src[1] if it is there, plus src[2] if it is there.
+/// What `ggml_norm`, `ggml_rms_norm` or `ggml_l2_norm` gives for src[0], times src[1] if it is there, plus src[2] if it is there.
 GRAPHC_API void graphc_norm(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 #ifdef __cplusplus

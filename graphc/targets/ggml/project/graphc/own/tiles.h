@@ -134,6 +134,26 @@ static inline vector sums_of(const vector * totals) {
     return x[0];
 }
 
+/// What comes behind the last element of a tensor that lies in memory as its steps say.
+static inline const float * end_of(const struct ggml_tensor * t) {
+    size_t last = 0;
+    for (int axis = 0; axis < 4; ++axis) last += t->ne[axis] > 1 ? (size_t) (t->ne[axis] - 1) * t->nb[axis] : 0;
+    return (const float *) ((const char *) t->data + last) + 1;
+}
+
+/// `there` elements, as many as a vector has at most, and `otherwise` behind them. Memory is not read from `end` on.
+static inline vector first_of(const float * x, int64_t there, const float * end, float otherwise) {
+    if (there >= WIDTH) return *(const unaligned *) x;
+    vector found = all(otherwise);
+    if (x + WIDTH <= end) {
+        integers lanes;
+        for (int lane = 0; lane < WIDTH; ++lane) lanes[lane] = lane;
+        return choose(lanes < (int32_t) there, *(const unaligned *) x, found);
+    }
+    for (int i = 0; i < there; ++i) found[i] = x[i];
+    return found;
+}
+
 /// 2^x for x <= 0, to a unit in the last place; 0 below 2^-126.5.
 static inline vector power_of_two(vector x) {
     const vector shifter = all(12582912.0f + 127);  // 1.5 * 2^23 + 127: a sum with it ends in the bits of a rounded exponent
