@@ -82,11 +82,12 @@ class Attention(Op):
     def to_ggml(self, b: Builder, *inputs: Tensor) -> Tensor | None:
         """The composite, whose heads of k and v may each serve several of q; float32."""
         q, k, v = inputs[:3]
-        mask, *others = [b.cont(each) for each in inputs[3:]] or [None]
+        masks = [b.cont(each) for each in inputs[3:]]
         if any(x.dtype != F32 for x in b.types) or not is_static(q.shape[1], k.shape[1]):
             return None
-        if any(each is not None and (each.rank < 2 or each.ne[:2] != (k.ne[1], q.ne[1])) for each in (mask, *others)):
+        if any(each.rank < 2 or each.ne[:2] != (k.ne[1], q.ne[1]) for each in masks):
             return None
+        mask, others = masks[0] if masks else None, masks[1:]
         found = b.call("graphc_attention", b.rows(q), b.rows(k), v, mask, b.single(self.scale), *others, rank=4)
         return b.transpose(found, (0, 2, 1, 3))
 

@@ -446,6 +446,34 @@ def test_what_is_read_twice_is_in_memory(fast: bool, monkeypatch: pytest.MonkeyP
     assert np.abs(result - expected).max() < (2e-3 if fast else BOUND) * np.abs(expected).max()
 
 
+class Windows(torch.nn.Module):
+    """Attention within windows, by angles, with a mask for each window and one for each head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (torch.nn.Linear(24, 24) for _ in range(3))
+        self.of_heads, self.of_windows = torch.randn(1, 2, 20, 20), torch.randn(1, 6, 1, 20, 20)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """x: [6 windows, 20, 24]."""
+        q, k, v = (each(x).unflatten(2, (2, 12)).transpose(1, 2) for each in (self.q, self.k, self.v))
+        scores = torch.nn.functional.normalize(q, dim=-1) @ torch.nn.functional.normalize(k, dim=-1).transpose(2, 3)
+        scores = (5 * scores + self.of_heads)[None] + self.of_windows
+        return (torch.softmax(scores.reshape(6, 2, 20, 20), -1) @ v).transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_masks_that_stay_apart_are_added_in_the_kernel(fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphc.backends.precision._chosen", "high" if fast else "highest")
+    monkeypatch.setattr("graphc.rewrite.rules.attention.MOST_JOINED", 0)
+    torch.manual_seed(0)
+    net, x = Windows().eval(), torch.randn(6, 20, 24)
+    calls = launching(net, x, 2e-3 if fast else BOUND)
+    names = Counter(call.launches.each[0].rendered.kernel.name.rstrip("_0123456789") for call in calls if call.launches)
+    assert names["attention"] == 1
+    assert names["l2_norm"] == 2
+
+
 class Skip(torch.nn.Module):
     """Images side by side along their channels, normalized, and added by a shortcut: what a U-Net does with what it kept."""
 

@@ -23,7 +23,7 @@ EXCLUDES = -1e30
 """A score of at most this, or one that this is added to, has no weight beside any other."""
 
 MOST_JOINED = 16 << 20
-"""Bytes of several masks that become one, at most, rather than stay apart: windows of an image may have a mask each, and heads too."""
+"""Bytes of several masks that become one, at most; more stay apart. Windows of an image may have a mask each, and heads too."""
 
 MOST_APART = 4
 """Masks that stay apart."""
