@@ -49,11 +49,15 @@ static tensor * lying_together(builder * b, tensor * x) {
     return odd || !b->ggml->is_contiguous(x) ? graphc_build_copy(b, x) : x;
 }
 
-/// The panels of a weight, which the builder holds as long as it is there; NULL where our code keeps none.
-static struct graphc_panels * panels_of(builder * b, const tensor * weight, const tensor * x) {
+/// True for a weight that is there when a graph is built, and stays where it is.
+static bool stays(const builder * b, const tensor * weight) {
     const tensor * stored = weight->view_src == NULL ? weight : weight->view_src;
-    const bool stays = stored->buffer != NULL && b->ggml->backend_buffer_get_usage(stored->buffer) == GGML_BACKEND_BUFFER_USAGE_WEIGHTS;
-    struct graphc_panels * found = stays && weight->data != NULL ? b->own->hold_panels(weight, x) : NULL;
+    const bool is_weight = stored->buffer != NULL && b->ggml->backend_buffer_get_usage(stored->buffer) == GGML_BACKEND_BUFFER_USAGE_WEIGHTS;
+    return is_weight && weight->data != NULL;
+}
+
+/// Panels, which the builder holds from now on as long as it is there; NULL where there are none.
+static struct graphc_panels * held_panels(builder * b, struct graphc_panels * found) {
     struct held * holding = found == NULL ? NULL : (struct held *) keep(b, sizeof *holding);
     if (holding != NULL) {
         holding->panels = found, holding->next = b->held, b->held = holding;
@@ -72,7 +76,8 @@ static tensor * own_product(builder * b, tensor * weight, tensor * x, tensor * s
     if (b->own == NULL || !b->own->takes_mul_mat(weight, x, &settings)) return NULL;
     settings.gated = gate != NULL;
     settings.pairs = rounds(b, weight);
-    if (settings.scaled == 0 && gate == NULL && !settings.pairs) settings.panels = panels_of(b, weight, x);
+    const bool plain = settings.scaled == 0 && gate == NULL && !settings.pairs;
+    if (plain && stays(b, weight)) settings.panels = held_panels(b, b->own->hold_panels(weight, x));
     const int64_t ne[] = {weight->ne[1], x->ne[1], x->ne[2], x->ne[3]};
     tensor * sources[] = {weight, x, gate == NULL ? scales : gate, shifts};
     const int count = 2 + settings.scaled + settings.gated;
@@ -319,6 +324,9 @@ tensor * graphc_build_conv_2d_last(builder * b, tensor * kernel, tensor * image,
     const bool winograd = b->own->takes_winograd_last(kernel, image, &settings);
     const int64_t elements = winograd ? b->own->winograd_last_size(kernel, image, &settings, b->threads) : 0;
     if (winograd && !transformed_before(b, b->own->winograd_last_operands, elements, &settings, sources)) return NULL;
+    if (!winograd && !few && !settings.pairs && stays(b, kernel)) {
+        settings.panels = held_panels(b, b->own->hold_panels_of_kernel(kernel, image, ne[1] * ne[2] * ne[3]));
+    }
     ggml_custom_op_t function = winograd ? b->own->winograd_last : few ? b->own->conv_2d_dw_last : b->own->conv_2d_last;
     const bool adds = !few && b->ggml->is_contiguous(image) && image->ne[0] > 1 && ne[1] > 1;  // whole images, whose pixels are rows then
     const size_t whole = sizeof(float) * (size_t) (ne[0] * ne[1] * ne[2] * ne[3]);

@@ -17,6 +17,7 @@
 enum { MOST_ADDED = 1 << 20 };  // elements of what tiles add: more would come from memory, which wants whole lines
 
 enum { MOST_FEW = 8 };  // rows that are multiplied without panels
+enum { MOST_ROWS = 1024 };  // for which panels stay: with more, packing is a small part of a product
 
 enum { COLUMNS = 128, BLOCK = 8, SPLIT = 8, LEAST_ROWS = 192, LEAST_PACKED = 8 * ROWS, LEAST_CUT = 4 * ROWS, MOST_WHOLE = 24 * ROWS };  // rows
 
@@ -153,23 +154,55 @@ static __attribute__((unused)) void pack_rows(const struct matrix * m, int64_t r
     }
 }
 
-/// The panels from a column on, a multiple of PANEL, of DEPTH elements of the rows or of all behind one.
+/// Some channels of kernels [rows][channels][places], from the row `row` on, as the columns of panels, or as columns of pairs: what belongs
+/// to a place lies together, as in rows of windows, `apart` rows from one place to the next. Panels are `deep` rows apart.
+static __attribute__((unused)) void pack_places(const struct matrix * m, int64_t row, int64_t count, int64_t channels, int64_t places, bool pairs,
+                                                int64_t apart, int64_t deep, float * packed) {
+    float workspace[WIDTH * DEPTH] __attribute__((aligned(64))), turned[DEPTH * WIDTH] __attribute__((aligned(64)));
+    const int64_t depth = channels * places;
+    for (int64_t j = 0; j < parts_of(count, PANEL) * PANEL; j += WIDTH) {
+        const int64_t there = min_of(count - j, WIDTH);
+        int64_t ldb;
+        const float * rows = read_rows(m, row + j, there, 0, (int) depth, workspace, &ldb);
+        turn_rows(rows, ldb, there, depth, turned);
+        vector even = all(0);
+        float * to = packed + j / PANEL * PANEL * deep + j % PANEL;
+        for (int64_t place = 0; place < places; ++place) {
+            for (int64_t channel = 0; channel < channels; ++channel) {
+                const int64_t number = place * apart + channel;
+                const vector found = *(const vector *) (turned + (channel * places + place) * WIDTH);
+                if (!pairs) *(vector *) (to + number * PANEL) = found;
+                else if (number % 2 != 0) *(words_of *) (to + number / 2 * PANEL) = paired(even, found);
+                even = found;
+            }
+        }
+        if (pairs && depth % 2 != 0) *(words_of *) (to + depth / 2 * PANEL) = paired(even, all(0));
+    }
+}
+
+/// Channels of a kernel that are summed up at once, of all its places.
+static inline int64_t channels_of_part(int64_t channels, int64_t places) { return even_split(channels, DEPTH / places); }
+
+/// The panels from a column on, a multiple of PANEL, of a part of the rows' elements.
 static inline float * panels_at(const struct graphc_panels * p, int64_t column, int64_t k) {
-    return p->values + k * parts_of(p->columns, PANEL) * PANEL + column * min_of(p->depth - k, DEPTH);
+    return p->values + k * parts_of(p->columns, PANEL) * PANEL + column * min_of(p->depth - k, p->part);
 }
 
 enum { NOT_PACKED, BEING_PACKED, PACKED };  // states of a panel that stays
 
 /// True if all panels of so many columns from one on stay packed, some of them perhaps from now on. Another thread may be about to pack one.
 static inline bool stays_packed(struct graphc_panels * p, int64_t column, int64_t count) {
-    const struct matrix rows = {.data = (const char *) p->data, .step = p->depth * (int64_t) sizeof(float), .type = GGML_TYPE_F32};
+    struct matrix rows = {.data = (const char *) p->data, .step = p->depth * (int64_t) sizeof(float), .type = GGML_TYPE_F32};
     for (int64_t j = column; j < column + count; j += PANEL) {
         int * state = &p->states[j / PANEL], before = NOT_PACKED;
         if (__atomic_load_n(state, __ATOMIC_ACQUIRE) == PACKED) continue;
         if (!__atomic_compare_exchange_n(state, &before, BEING_PACKED, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return false;
+        const int64_t there = min_of(p->columns - j, PANEL);
         for (int64_t k = 0, depth; k < p->depth; k += depth) {
-            depth = min_of(p->depth - k, DEPTH);
-            pack_rows(&rows, j, min_of(p->columns - j, PANEL), k, (int) depth, false, panels_at(p, j, k));
+            const int64_t channels = (depth = min_of(p->depth - k, p->part)) / p->places;
+            rows.data = (const char *) p->data + k * (int64_t) sizeof(float);
+            if (p->places == 1) pack_rows(&rows, j, there, 0, (int) depth, false, panels_at(p, j, k));
+            else pack_places(&rows, j, there, channels, p->places, false, channels, depth, panels_at(p, j, k));
         }
         __atomic_store_n(state, PACKED, __ATOMIC_RELEASE);
     }

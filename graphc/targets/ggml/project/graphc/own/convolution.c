@@ -157,32 +157,6 @@ bool graphc_takes_conv_2d_last(const struct ggml_tensor * kernel, const struct g
     return is_weight(kernel, s->types) && (planes || (is_dense(image) && numbers && small));
 }
 
-/// Some channels of kernels [rows][channels][places], from the row `row` on, as the columns of panels, or as columns of pairs: what belongs
-/// to a place lies together, as in rows of windows, `apart` rows from one place to the next. Panels are `deep` rows apart.
-static void pack_places(const struct matrix * m, int64_t row, int64_t count, int64_t channels, int64_t places, bool pairs, int64_t apart, int64_t deep,
-                        float * packed) {
-    float workspace[WIDTH * DEPTH] __attribute__((aligned(64))), turned[DEPTH * WIDTH] __attribute__((aligned(64)));
-    const int64_t depth = channels * places;
-    for (int64_t j = 0; j < parts_of(count, PANEL) * PANEL; j += WIDTH) {
-        const int64_t there = min_of(count - j, WIDTH);
-        int64_t ldb;
-        const float * rows = read_rows(m, row + j, there, 0, (int) depth, workspace, &ldb);
-        turn_rows(rows, ldb, there, depth, turned);
-        vector even = all(0);
-        float * to = packed + j / PANEL * PANEL * deep + j % PANEL;
-        for (int64_t place = 0; place < places; ++place) {
-            for (int64_t channel = 0; channel < channels; ++channel) {
-                const int64_t number = place * apart + channel;
-                const vector found = *(const vector *) (turned + (channel * places + place) * WIDTH);
-                if (!pairs) *(vector *) (to + number * PANEL) = found;
-                else if (number % 2 != 0) *(words_of *) (to + number / 2 * PANEL) = paired(even, found);
-                even = found;
-            }
-        }
-        if (pairs && depth % 2 != 0) *(words_of *) (to + depth / 2 * PANEL) = paired(even, all(0));
-    }
-}
-
 /// Pixels of an axis of the result's at which a place of the kernel meets the image, and which pixel the first one meets.
 struct meeting {
     int64_t first, end, offset;
@@ -233,7 +207,7 @@ static void multiply_places(const struct block * whole, const struct windows_las
 /// True if windows are read where they lie, a line of the kernel at a time: their lines have no gaps, all meet pixels of the image, and the
 /// kernels of a panel's channels fit into what is packed at once.
 static bool reads_in_place(const struct windows_last * w, bool pairs) {
-    const bool together = !pairs && w->channels == w->all && w->d0 == 1 && w->d1 == 1 && w->kw * w->kh * w->channels * PANEL <= COLUMNS * DEPTH;
+    const bool together = !pairs && w->across * w->down > MOST_ROWS && w->channels == w->all && w->d0 == 1 && w->d1 == 1 && w->kw * w->kh * w->channels * PANEL <= COLUMNS * DEPTH;
     const bool begin = w->p0 < w->kw && w->p1 < w->kh, end = (w->across - 1) * w->s0 - w->p0 < w->width && (w->down - 1) * w->s1 - w->p1 < w->height;
     return together && begin && end;
 }
@@ -288,7 +262,7 @@ static void multiply_windows(struct ggml_tensor * dst, int ith, int nth, struct 
     const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1];
     const int64_t places = kernel->ne[0] * kernel->ne[1], channels = kernel->ne[2], rows = dst->ne[1] * dst->ne[2] * dst->ne[3];
     const int64_t groups = image->ne[0] / channels, columns = dst->ne[0] / groups;
-    const int64_t together = even_split(channels, DEPTH / places);
+    const int64_t together = channels_of_part(channels, places);
     struct windows_last w = {image->ne[0], 0, image->ne[1], image->ne[2], dst->ne[1], dst->ne[2], kernel->ne[0], kernel->ne[1]};
     w.s0 = s->s0, w.s1 = s->s1, w.p0 = s->p0, w.p1 = s->p1, w.d0 = s->d0, w.d1 = s->d1;
     w.channels = channels;
@@ -302,6 +276,7 @@ static void multiply_windows(struct ggml_tensor * dst, int ith, int nth, struct 
         struct block part = {.dst = dst, .at = {{j, i, 0, 0}}, .axis = 1, .packed = packed, .deep = DEPTH, .ldc = dst->ne[0], .activation = &s->activation, .pairs = s->pairs};
         part.c = (float *) dst->data + i * dst->ne[0] + j, part.rows = min_of(rows - i, u.rows), part.columns = min_of(columns - first, u.wide);
         const struct matrix all_weights = {.data = kernel->data, .step = kernel->nb[3], .type = kernel->type, .types = s->types};
+        const bool stays = s->panels != NULL && stays_packed(s->panels, j, part.columns);
         w.first = i;
         if (in_place) {
             part.a.data = image->data;
@@ -315,8 +290,14 @@ static void multiply_windows(struct ggml_tensor * dst, int ith, int nth, struct 
             part.depth = (int) (w.channels * places), part.first = channel == 0, part.last = channel + together >= channels;
             const float * from = (const float *) image->data + group * channels + channel;
             part.a = (struct matrix){.data = (const char *) from, .type = GGML_TYPE_F32, .windows = &w};
-            part.coming = element(&weights, j, part.last ? 0 : part.depth), part.coming_step = weights.step, part.coming_rows = part.last ? 0 : part.columns;
-            pack_places(&weights, j, part.columns, w.channels, places, s->pairs, w.channels, DEPTH, packed);
+            part.coming_rows = part.last ? 0 : part.columns;
+            if (stays) {
+                part.packed = panels_at(s->panels, j, channel * places), part.deep = part.depth, part.coming_step = part.depth * (int64_t) sizeof(float);
+                part.coming = (const char *) (part.last ? part.packed : panels_at(s->panels, j, (channel + together) * places));
+            } else {
+                part.coming = element(&weights, j, part.last ? 0 : part.depth), part.coming_step = weights.step;
+                pack_places(&weights, j, part.columns, w.channels, places, s->pairs, w.channels, DEPTH, packed);
+            }
             if (by_places) multiply_places(&part, &w);
             else multiply(&part);
         }

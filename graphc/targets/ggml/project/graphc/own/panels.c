@@ -7,9 +7,7 @@
 
 #include <stdlib.h>
 
-enum { MOST_ROWS = 1024 };  // with more, packing is a small part of a product
-
-static const size_t most_kept = (size_t) 64 << 20;  // bytes, of all matrices
+static const size_t most_kept = (size_t) 128 << 20;  // bytes, of all matrices
 
 enum { NOBODY = 0, CHANGING = -1 };  // in place of the number of those that hold panels
 
@@ -34,11 +32,12 @@ void graphc_leave_panels(struct graphc_panels * p) {
     __atomic_store_n(&p->holders, NOBODY, __ATOMIC_RELEASE);
 }
 
-/// The panels of a matrix, if somebody holds them, who is not the only one any more.
-static struct graphc_panels * found(const struct ggml_tensor * matrix) {
+/// Panels like these, if somebody holds them, who is not the only one any more.
+static struct graphc_panels * found(const struct graphc_panels * like) {
     for (struct graphc_panels * p = __atomic_load_n(&all_panels, __ATOMIC_ACQUIRE); p != NULL; p = p->next) {
         if (!held(p)) continue;
-        if (p->data == matrix->data && p->depth == matrix->ne[0] && p->columns == matrix->ne[1]) return p;
+        const bool same_matrix = p->data == like->data && p->depth == like->depth && p->columns == like->columns;
+        if (same_matrix && p->places == like->places && p->part == like->part) return p;
         graphc_leave_panels(p);
     }
     return NULL;
@@ -58,9 +57,9 @@ static struct graphc_panels * unused(void) {
     return made;
 }
 
-/// New panels, of which nothing is packed; NULL without memory.
-static struct graphc_panels * made(const struct ggml_tensor * matrix) {
-    const size_t panels = (size_t) parts_of(matrix->ne[1], PANEL), values = panels * PANEL * (size_t) matrix->ne[0] * sizeof(float);
+/// New panels like these, of which nothing is packed; NULL without memory.
+static struct graphc_panels * made(const struct graphc_panels * like) {
+    const size_t panels = (size_t) parts_of(like->columns, PANEL), values = panels * PANEL * (size_t) like->depth * sizeof(float);
     const size_t bytes = values + panels * sizeof(int) + LINE;
     const bool fits = __atomic_add_fetch(&bytes_kept, bytes, __ATOMIC_RELAXED) <= most_kept;
     struct graphc_panels * p = fits ? unused() : NULL;
@@ -70,18 +69,33 @@ static struct graphc_panels * made(const struct ggml_tensor * matrix) {
         if (p != NULL) __atomic_store_n(&p->holders, NOBODY, __ATOMIC_RELEASE);
         return NULL;
     }
-    p->data = matrix->data, p->depth = matrix->ne[0], p->columns = matrix->ne[1], p->bytes = bytes, p->memory = memory;
+    p->data = like->data, p->depth = like->depth, p->columns = like->columns, p->places = like->places, p->part = like->part;
+    p->bytes = bytes, p->memory = memory;
     p->values = (float *) (((uintptr_t) memory + LINE - 1) / LINE * LINE), p->states = (int *) ((char *) p->values + values);
     __atomic_store_n(&p->holders, 1, __ATOMIC_RELEASE);
     return p;
 }
 
+/// Panels like these, which one more holds.
+static struct graphc_panels * hold(const struct graphc_panels * like) {
+    struct graphc_panels * first = found(like), * own = first == NULL ? made(like) : NULL;
+    if (own == NULL) return first;
+    first = found(like);  // of two that were made at once, all take the one that comes first
+    graphc_leave_panels(own);
+    return first;
+}
+
 struct graphc_panels * graphc_hold_panels(const struct ggml_tensor * matrix, const struct ggml_tensor * x) {
     const int64_t rows = x->ne[1] * x->ne[2] * x->ne[3];
     if (x->ne[1] <= MOST_FEW || rows > MOST_ROWS || !is_dense(matrix) || matrix->ne[2] * matrix->ne[3] != 1) return NULL;
-    struct graphc_panels * first = found(matrix), * own = first == NULL ? made(matrix) : NULL;
-    if (own == NULL) return first;
-    first = found(matrix);  // of two that were made at once, all take the one that comes first
-    graphc_leave_panels(own);
-    return first;
+    const struct graphc_panels like = {.data = matrix->data, .depth = matrix->ne[0], .columns = matrix->ne[1], .places = 1, .part = DEPTH};
+    return hold(&like);
+}
+
+struct graphc_panels * graphc_hold_panels_of_kernel(const struct ggml_tensor * kernel, const struct ggml_tensor * image, int64_t pixels) {
+    const int64_t places = kernel->ne[0] * kernel->ne[1], depth = places * kernel->ne[2];
+    if (pixels > MOST_ROWS || !is_dense(kernel) || kernel->ne[2] != image->ne[0]) return NULL;
+    const int64_t part = places * channels_of_part(kernel->ne[2], places);
+    const struct graphc_panels like = {.data = kernel->data, .depth = depth, .columns = kernel->ne[3], .places = places, .part = part};
+    return hold(&like);
 }
