@@ -299,6 +299,31 @@ def test_blocks_of_resnet_change_no_order():
     some.check()
 
 
+def test_what_is_added_to_convolutions_with_strides_keeps_its_order():
+    """As SE-ResNet's blocks are added to them, for these are multiplied by a gate first."""
+    some = Some()
+    b, x = some.b, some.input("x", 2, 256, 9, 10)
+    for channels, stride in ((256, 1), (512, 2), (512, 1)):
+        kernel = some.weight(128, x.ne[2], 1, 1)
+        y = some.ended(b.call("ggml_conv_2d", kernel, x, stride, stride, 0, 0, 1, 1, rank=4), "ggml_relu", True)
+        y = some.conv(some.conv(y, 128, 3, "ggml_relu"), channels)
+        flat = b.reshape(y, (2, channels, y.ne[0] * y.ne[1]))
+        mean = b.reshape(b.call("ggml_mean", flat, rank=3), (2, channels, 1, 1))
+        y = b.binary(
+            "ggml_mul", y, some.conv(some.conv(mean, 8, activation="ggml_relu"), channels, activation="ggml_sigmoid")
+        )
+        if stride != 1:
+            kernel = some.weight(channels, x.ne[2], 1, 1)
+            x = some.ended(b.call("ggml_conv_2d", kernel, x, stride, stride, 0, 0, 1, 1, rank=4), "", True)
+        x = b.unary("ggml_relu", b.binary("ggml_add", y, x))
+    some.output(x)
+    found = some.functions()
+    assert found[:2] == found[-2:] == ["ggml_permute", "graphc_copy"]
+    assert not {"graphc_conv_2d", "graphc_copy"} & set(found[2:-2])
+    some.weights = [each / np.float32(5) for each in some.weights]
+    some.check()
+
+
 @pytest.mark.parametrize("channels", [20, 100])
 def test_what_saves_less_than_copies_take_stays(channels):
     some = Some()

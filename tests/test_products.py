@@ -14,7 +14,7 @@ from graphc.ggml_types import GUIDED, QUANTIZED, TYPES, narrowed, widened
 from graphc.ir.graph import Graph
 from graphc.ir.interp import evaluate
 from graphc.ir.types import BF16, F16, F32, TensorType
-from graphc.ops.activations import Elu, Gelu, Swish
+from graphc.ops.activations import Clip, Elu, Gelu, Swish
 from graphc.ops.attention import Attention
 from graphc.ops.base import Op
 from graphc.ops.conv import Conv
@@ -27,6 +27,7 @@ from graphc.ops.reduce import Reduce
 from graphc.ops.rotary import RotaryEmbedding
 from graphc.ops.softmax import Softmax
 from graphc.targets.ggml.lowering.builder import Builder
+from graphc.targets.ggml.lowering.compose import composed
 from graphc.targets.ggml.lowering.lower import lower
 from graphc.targets.ggml.program.program import Output, Program
 from graphc.targets.ggml.run.choose.library import load_own
@@ -589,6 +590,56 @@ def test_normalization_of_heads_beside_one_another(op, size):
     met = close_to(exact, lower(graph), {"x": x})
     assert [step for step in met if step[0] != "PERMUTE"][-1] == ("norm", 1)
     assert isinstance(op, LpNorm) <= (len(met) == 2), "nothing is copied"
+
+
+SUMS = [
+    ((2, 3, 5, 7), [(7,), (1, 3, 1, 1), (2, 3, 5, 7)]),
+    ((2, 3, 5, 7), [(), (2, 1, 5, 1)]),
+    ((1, 40, 9, 33), [(40, 1, 1), (40, 1, 1)]),
+    ((2, 6, 64), [(64,), (64,), (2, 6, 64), (2, 1, 64), (1,), (2, 6, 1)]),
+    ((3000,), [(3000,), (1,)]),
+    ((1, 1, 1, 1), [(1,), (1,)]),
+    ((3, 1, 2050), [(1, 1, 2050), (3, 1, 1)]),
+]
+"""What is multiplied and added: whole tensors, and what serves rows, columns, planes and all."""
+
+
+@pytest.mark.parametrize("activation", [None, "Silu", "Relu", "Clip"])
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize(("shape", "others"), SUMS, ids=str)
+def test_what_follows_one_another_is_summed_at_once(shape, others, scaled, activation):
+    """The same bits for any number of threads, in one step."""
+    arrays = {"x": RANDOM.standard_normal(shape).astype(np.float32)}
+    arrays |= {f"other{i}": RANDOM.standard_normal(each).astype(np.float32) for i, each in enumerate(others)}
+    graph = Graph()
+    result, *values = (graph.input(name, TensorType(each.dtype, each.shape)) for name, each in arrays.items())
+    exact = arrays["x"].astype(np.float64)
+    for index, (value, other) in enumerate(zip(values, list(arrays.values())[1:], strict=True)):
+        multiplies = scaled and index == 0
+        result = graph.add(
+            Binary("Mul" if multiplies else "Add"), [result, value] if index % 2 == 0 else [value, result]
+        ).output
+        exact = exact * other if multiplies else exact + other
+    if activation == "Clip":
+        result, exact = graph.add(Clip(-0.5, 0.75), [result]).output, exact.clip(-0.5, 0.75)
+    elif activation is not None:
+        op = Unary(activation)
+        result, (exact,) = graph.add(op, [result]).output, op.eval(exact)
+    graph.output(result, "y")
+    met = close_to(exact, lower(graph), arrays)
+    steps = [step for step in met if step[0] not in ("RESHAPE", "PERMUTE")]
+    assert steps == ([("scaled_sum", 1 + len(others))] if len(others) + (activation is not None) > 1 else steps)
+
+
+def test_what_others_read_too_is_a_step_of_its_own():
+    x = RANDOM.standard_normal((3, 20)).astype(np.float32)
+    graph = Graph()
+    given = graph.input("x", TensorType(x.dtype, x.shape))
+    doubled = graph.add(Binary("Add"), [given, graph.constant(RANDOM.standard_normal(20).astype(np.float32))]).output
+    graph.output(doubled, "between")
+    graph.output(graph.add(Unary("Silu"), [doubled]).output, "y")
+    program = composed(lower(graph))
+    assert [call.function for call in program.calls] == ["graphc_add", "graphc_silu"]
 
 
 @pytest.mark.parametrize(("least", "zeros"), [(0.0, np.nan), (1e-12, 0.0)])

@@ -96,6 +96,7 @@ OTHERS: dict[str, Arguments] = {
     "graphc_average_pool": lambda t: (t.x, 2, 2, 2, 2, 0.0, 1.0, True),
     "graphc_attention": lambda t: (t.x, t.y, t.x, None, 0.5),
     **dict.fromkeys((f"graphc_{name}" for name in ("add", "sub", "mul", "div")), lambda t: (t.x, t.channel)),
+    "graphc_scaled_sum": lambda t: (t.x, t.row, True, t.channel, t.y),
     "graphc_linear": lambda t: (t.matrix, t.flat, True, t.matrix_sum),
     "graphc_gated_linear": lambda t: (t.matrix, t.many, t.gate, True, t.number),
     "graphc_scaled_linear": lambda t: (t.whole, t.flat, t.scales, t.shifts, True, t.matrix_sum),

@@ -120,7 +120,7 @@ def _is_part(call: Call) -> bool:
 
 def _makes_it(call: Call) -> bool:
     """True for a convolution of planes that can have its result's channels last, if Winograd's is not faster."""
-    if call.function != "graphc_conv_2d" or len(call.args) != 11 or _is_point(call) or _has_groups(call):
+    if call.function != "graphc_conv_2d" or not _adds_images(call) or _is_point(call) or _has_groups(call):
         return False
     kernel, _, bias, *strides = call.args[:5]
     return (strides != [1, 1] or _tensor(kernel).ne[:2] != (3, 3)) and all(
@@ -200,8 +200,9 @@ class _Layouts:
         on that read planes."""
         found: set[int] = set()
         for index, call in enumerate(self.old.calls):
-            read = {arg.call for arg in _tensors(call) if arg.weight < 0}
-            if _makes_it(call) or (read and read <= found and self._takes_either(index)):
+            makes_it = _makes_it(call)
+            read = {arg.call for arg in (_sums if makes_it else _tensors)(call) if arg.weight < 0}
+            if read <= found and (makes_it or (read and self._takes_either(index))):
                 found.add(index)
         return found
 
@@ -277,14 +278,14 @@ class _Layouts:
         read = {
             _key(arg): arg.size
             for index in held
-            if not _makes_it(self.old.calls[index])
-            for arg in _tensors(self.old.calls[index])
+            for arg in (_sums if _makes_it(self.old.calls[index]) else _tensors)(self.old.calls[index])
             if arg.weight < 0 and arg.call not in held
         }
         written = [
             self.old.calls[index].result.size
             for index in held
-            if index in self.read_out or any(each not in held for each in self.readers.get(index, ()))
+            if index in self.read_out
+            or any(each not in held and not self._is_for_means(each) for each in self.readers.get(index, ()))
         ]
         copied = sum([*read.values(), *written])
         return isinstance(copied, int) and isinstance(products, int) and products >= WORTH_A_COPY * copied
@@ -302,9 +303,10 @@ class _Layouts:
             if _makes_it(call):
                 image = _tensor(call.args[1])
                 waiting += [image.call] if image.call in self.without_copies and _reads_windows(call) else []
+                read = _sums(call)
             else:
                 read = [self._unpadded(arg)[0] if _is_each_channel(call) else arg for arg in _tensors(call)]
-                waiting += [arg.call for arg in read if arg.call >= 0 and self._is_of_them(arg.call)]
+            waiting += [arg.call for arg in read if arg.call >= 0 and self._is_of_them(arg.call)]
             waiting += filter(self._is_of_them, self.readers.get(index, ()))
         return found
 
@@ -353,6 +355,15 @@ class _Layouts:
             return image, (0, 0, 0, 0)
         inner, before0, behind0, before1, behind1 = self.old.calls[image.call].args[:5]
         return _tensor(inner), (_whole(before0), _whole(behind0), _whole(before1), _whole(behind1))
+
+    def _is_for_means(self, index: int) -> bool:
+        """True for a reshape of images of which only means, or sums, of planes are taken: they are the same in either order."""
+        call = self.old.calls[index]
+        if call.function not in RESHAPES:
+            return False
+        image, readers = _tensor(call.args[0]), self.readers.get(index, [])
+        planes = call.result.ne[0] == image.ne[0] * image.ne[1] and image.rank == 4
+        return planes and len(readers) > 0 and all(self.old.calls[each].function in OVER_ROWS for each in readers)
 
     def _mean_of(self, index: int) -> Tensor | None:
         """The image held with channels last of whose planes a call computes the means, or the sums."""

@@ -13,6 +13,7 @@ from dataclasses import replace
 from graphc.ir import module_path
 from graphc.kernels.use import KernelUse
 from graphc.targets.ggml.lowering.channels_last import with_channels_last
+from graphc.targets.ggml.lowering.sums import summed_at_once
 from graphc.targets.ggml.program.calls import CALLS
 from graphc.targets.ggml.program.composites import COMPOSITES
 from graphc.targets.ggml.program.composites.activations import activation_of
@@ -47,7 +48,8 @@ def composed(
     if activations is not None:
         return result
     found = with_channels_last(result)
-    return found if found is result else _without_unused(found)
+    found = found if found is result else _without_unused(found)
+    return _remade(found, summed_at_once(found), _as_it_is)
 
 
 def expanded(program: Program, kept: Container[str]) -> Program:
@@ -69,7 +71,7 @@ def expanded(program: Program, kept: Container[str]) -> Program:
 
 def _without_unused(program: Program) -> Program:
     calls = ((index, program.calls[index]) for index in sorted(live_calls(program)))
-    return _remade(program, calls, lambda result, call: _add(result, call, call.function, call.args, call.result))
+    return _remade(program, calls, _as_it_is)
 
 
 def _remade(program: Program, calls: Iterable[tuple[int, Call]], add: Callable[[Program, Call], Tensor]) -> Program:
@@ -85,6 +87,10 @@ def _remade(program: Program, calls: Iterable[tuple[int, Call]], add: Callable[[
         moved[index] = add(result, replace(call, args=args))
     result.outputs.extend(replace(output, tensor=there(output.tensor)) for output in program.outputs)
     return result
+
+
+def _as_it_is(program: Program, call: Call) -> Tensor:
+    return _add(program, call, call.function, call.args, call.result)
 
 
 def _add(program: Program, call: Call, function: str, args: Iterable[Arg], layout: Tensor) -> Tensor:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from graphc.targets.ggml.program.composites.composite import Args, Expansion, composite, raises
+from graphc.targets.ggml.program.composites.activations import activated
+from graphc.targets.ggml.program.composites.composite import ActivationOrNone, Args, Expansion, composite, raises
+from graphc.targets.ggml.program.rules import require
 from graphc.targets.ggml.program.tensor import Tensor
+
+MOST_SUMS = 6
+"""Tensors that are added at once."""
 
 
 @composite()
@@ -28,6 +33,19 @@ def mul(call: Expansion, x: Tensor, other: Tensor) -> Tensor:
 def div(call: Expansion, x: Tensor, other: Tensor) -> Tensor:
     """x divided by another tensor, which broadcasts to it."""
     return call("ggml_div", x, other)
+
+
+@composite(made=2 * MOST_SUMS + 8)
+def scaled_sum(
+    call: Expansion, x: Tensor, factor: Tensor | None, activation: ActivationOrNone, *sums: Tensor
+) -> Tensor:
+    """x times another tensor, if there is one, plus others, and an activation of that; all broadcast to x. Calls that follow one
+    another so are made one (`lowering/sums.py`)."""
+    require(len(sums) <= MOST_SUMS, f"adds {MOST_SUMS} tensors at most")
+    x = x if factor is None else call("ggml_mul", x, factor)
+    for each in sums:
+        x = call("ggml_add", x, each)
+    return activated(call, x, activation)
 
 
 @composite("ggml_sum_rows")

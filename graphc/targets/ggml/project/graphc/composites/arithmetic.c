@@ -27,6 +27,29 @@ tensor * graphc_build_sub(builder * b, tensor * x, tensor * other) { return broa
 tensor * graphc_build_mul(builder * b, tensor * x, tensor * other) { return broadcast(b, x, other, GRAPHC_PRODUCT); }
 tensor * graphc_build_div(builder * b, tensor * x, tensor * other) { return broadcast(b, x, other, GRAPHC_QUOTIENT); }
 
+tensor * graphc_build_scaled_sum(builder * b, tensor * x, tensor * factor, const struct graphc_activation * activation, tensor ** sums, int count) {
+    tensor * sources[GGML_MAX_SRC], * all[GGML_MAX_SRC];
+    int read = 0;
+    bool own = b->own != NULL;
+    all[read++] = x;
+    if (factor != NULL) all[read++] = factor;
+    for (int i = 0; i < count; ++i) all[read++] = sums[i];
+    for (int i = 0; i < read && own; ++i) {
+        sources[i] = all[i]->type == GGML_TYPE_F32 ? rows_in_order(b, all[i]) : all[i];
+        own = b->own->takes_broadcast(x, sources[i]);
+    }
+    if (own) {
+        struct graphc_scaled_sum_settings settings;
+        memset(&settings, 0, sizeof settings);
+        settings.scaled = factor != NULL;
+        if (activation != NULL) settings.activation = *activation;
+        return computed(b, b->own->scaled_sum, &settings, sizeof settings, x->ne, sources, read);
+    }
+    tensor * found = times(b, x, factor);
+    for (int i = 0; i < count; ++i) found = plus(b, found, sums[i]);
+    return found == NULL || activation == NULL ? found : with_activation(b, *activation, found, NULL);
+}
+
 static tensor * of_rows(builder * b, tensor * x, bool mean) {
     const struct graphc_arithmetic_settings settings = {GRAPHC_SUM, mean};
     const int64_t ne[] = {1, x->ne[1], x->ne[2], x->ne[3]};

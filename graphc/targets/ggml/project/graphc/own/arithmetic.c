@@ -3,6 +3,7 @@
 
 #include "arithmetic.h"
 
+#include "activate.h"
 #include "tiles.h"
 
 enum { PARTIAL = 32 };  // rows of a partial sum
@@ -54,6 +55,65 @@ void graphc_broadcast(struct ggml_tensor * dst, int ith, int nth, void * userdat
         }
         run = min_of(length - i % length, end - i);
         combine(s->what, left + (dense ? i : i % length), right + (row ? i % length : 0), row, run, y + i);
+    }
+}
+
+/// What a result is made of, element by element: the axes of all that lie one after the other in each are one. `step` has elements from one
+/// to the next, 0 where one serves a whole axis.
+struct addends {
+    int count, axes;
+    int64_t ne[4], step[GGML_MAX_SRC][4];
+    const float * from[GGML_MAX_SRC];
+};
+
+static struct addends addends_of(const struct ggml_tensor * dst) {
+    struct addends a = {.axes = 1, .ne = {dst->ne[0]}};
+    for (; a.count < GGML_MAX_SRC && dst->src[a.count] != NULL; ++a.count) {
+        a.from[a.count] = dst->src[a.count]->data, a.step[a.count][0] = step(dst->src[a.count], 0);
+    }
+    for (int axis = 1; axis < 4; ++axis) {
+        bool joined = true;
+        const int last = a.axes - 1;
+        for (int i = 0; i < a.count; ++i) joined = joined && step(dst->src[i], axis) == a.step[i][last] * a.ne[last];
+        if (dst->ne[axis] == 1) continue;
+        if (joined) a.ne[last] *= dst->ne[axis];
+        else a.ne[a.axes] = dst->ne[axis];
+        for (int i = 0; i < a.count && !joined; ++i) a.step[i][a.axes] = step(dst->src[i], axis);
+        a.axes += !joined;
+    }
+    return a;
+}
+
+/// Up to a vector of what one is made of at each of `there` elements. Memory is not read from `end` on.
+static inline vector addend_at(const float * from, int64_t along, int64_t i, int64_t there, const float * end) {
+    return along == 0 ? all(*from) : first_of(from + i, there, end, 0);
+}
+
+void graphc_scaled_sum(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+    enum { AT_ONCE = 1024 };  // elements; where a part begins does not depend on the number of threads
+    const struct graphc_scaled_sum_settings * s = userdata;
+    const struct addends a = addends_of(dst);
+    const struct bounds bounds = bounds_of(&s->activation);
+    const int64_t across = parts_of(a.ne[0], AT_ONCE), units = elements(dst) / a.ne[0] * across;
+    const float * ends[GGML_MAX_SRC];
+    for (int i = 0; i < a.count; ++i) ends[i] = end_of(dst->src[i]);
+    for (int64_t unit = units * ith / nth; unit < units * (ith + 1) / nth; ++unit) {
+        const int64_t first = unit % across * AT_ONCE, count = min_of(a.ne[0] - first, AT_ONCE);
+        const float * from[GGML_MAX_SRC];
+        for (int i = 0; i < a.count; ++i) {
+            from[i] = a.from[i] + first * a.step[i][0];
+            for (int64_t axis = 1, place = unit / across; axis < a.axes; place /= a.ne[axis++]) from[i] += place % a.ne[axis] * a.step[i][axis];
+        }
+        float * to = (float *) dst->data + unit / across * a.ne[0] + first;
+        for (int64_t i = 0; i < count; i += WIDTH) {
+            vector sum = addend_at(from[0], a.step[0][0], i, count - i, ends[0]);
+            if (s->scaled) sum *= addend_at(from[1], a.step[1][0], i, count - i, ends[1]);
+            for (int each = 1 + s->scaled; each < a.count; ++each) sum += addend_at(from[each], a.step[each][0], i, count - i, ends[each]);
+            if (bounds.kept) sum = between(sum, bounds.low, bounds.high);
+            if (count - i >= WIDTH) *(unaligned *) (to + i) = sum;
+            else copy((const float *) &sum, 1, count - i, to + i);
+        }
+        if (!bounds.kept && s->activation.function != GRAPHC_NO_ACTIVATION) activate(&s->activation, to, NULL, count, to);
     }
 }
 

@@ -3,7 +3,7 @@
 // Sums, differences, products and quotients of float32, of which the second operand may serve whole rows or planes of the first; sums of
 // rows and over them, and softmax.
 
-#include "turns.h"
+#include "activations.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,6 +22,15 @@ struct graphc_arithmetic_settings {
 
 /// What `ggml_add`, `ggml_sub`, `ggml_mul` or `ggml_div` gives for src[0] and src[1].
 GRAPHC_API void graphc_broadcast(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
+/// The settings of a sum of several, its userdata: if `scaled`, the first is multiplied by the second before others are added.
+struct graphc_scaled_sum_settings {
+    bool scaled;
+    struct graphc_activation activation;
+};
+
+/// src[0], times src[1] if the settings say so, plus all behind it, of which `graphc_takes_broadcast` is true; the activation of that.
+GRAPHC_API void graphc_scaled_sum(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// True if `graphc_sum_rows` and `graphc_soft_max` compute sums, or softmax, of these rows.
 GRAPHC_API bool graphc_takes_sum_rows(const struct ggml_tensor * x);
