@@ -15,30 +15,44 @@ static inline void graphc_larger_T(const T * restrict from, int64_t stride, T * 
     }
 }
 
+// How many steps of `stride` it takes from 0 to `distance` or beyond; none if that is not above 0.
+static inline int64_t graphc_steps_T(int64_t distance, int64_t stride) {
+    if (distance <= 0) return 0;
+    return stride == 1 ? distance : stride == 2 ? (distance + 1) / 2 : (distance + stride - 1) / stride;
+}
+
+// The same for a row of the image that all windows of a row meet, of which `to` has the largest so far.
+static inline void graphc_larger_of_row_T(const T * restrict from, const struct graphc_pool_T * s, T * restrict to) {
+    const int64_t stride = s->strides[1], inner = s->inner;
+    for (int64_t kx = 0; kx < s->kernel[1]; kx++) {
+        const int64_t left = kx * s->dilations[1] - s->pads[1], inside = graphc_steps_T(s->width - left, stride);
+        const int64_t first = graphc_steps_T(-left, stride), end = inside < s->across ? inside : s->across;
+        const T * const at = from + left * inner;
+        if (inner != 1) {
+            for (int64_t i = first; i < end; i++) graphc_larger_T(at + i * stride * inner, 1, to + i * inner, 0, inner);
+        } else if (stride == 1) {
+            graphc_larger_T(at, 1, to, first, end);
+        } else if (stride == 2) {
+            graphc_larger_T(at, 2, to, first, end);
+        } else {
+            graphc_larger_T(at, stride, to, first, end);
+        }
+    }
+}
+
 // y[image][row][column] = the largest of a window of x[image], where `lowest` surrounds the image.
 static inline void graphc_max_pool_T(const T * restrict x, T * restrict y, V lowest, const int64_t * settings, int ith, int nth) {
     struct graphc_pool_T s;
     memcpy(&s, settings, sizeof(s));
-    const int64_t rows = s.images * s.down, stride = s.strides[1];
+    const int64_t rows = s.images * s.down, size = s.across * s.inner;
     for (int64_t row = rows * ith / nth; row < rows * (ith + 1) / nth; row++) {
-        T * to = y + row * s.across * s.inner;
-        for (int64_t i = 0; i < s.across * s.inner; i++) to[i] = STORE(lowest);
-        for (int64_t tap = 0; tap < s.kernel[0] * s.kernel[1]; tap++) {
-            const int64_t iy = row % s.down * s.strides[0] - s.pads[0] + tap / s.kernel[1] * s.dilations[0];
-            if (iy < 0 || iy >= s.height) continue;
-            const int64_t left = tap % s.kernel[1] * s.dilations[1] - s.pads[1];
-            const int64_t inside = left < s.width ? (s.width - left + stride - 1) / stride : 0;
-            const int64_t first = left < 0 ? (stride - 1 - left) / stride : 0, end = inside < s.across ? inside : s.across;
-            const T * from = x + ((row / s.down * s.height + iy) * s.width + left) * s.inner;
-            if (s.inner != 1) {
-                for (int64_t i = first; i < end; i++) graphc_larger_T(from + i * stride * s.inner, 1, to + i * s.inner, 0, s.inner);
-            } else if (stride == 1) {
-                graphc_larger_T(from, 1, to, first, end);
-            } else if (stride == 2) {
-                graphc_larger_T(from, 2, to, first, end);
-            } else {
-                graphc_larger_T(from, stride, to, first, end);
-            }
+        const int64_t image = row / s.down, top = (row - image * s.down) * s.strides[0] - s.pads[0];
+        const T * const plane = x + image * s.height * s.width * s.inner;
+        T * to = y + row * size;
+        for (int64_t i = 0; i < size; i++) to[i] = STORE(lowest);
+        for (int64_t ky = 0; ky < s.kernel[0]; ky++) {
+            const int64_t iy = top + ky * s.dilations[0];
+            if (iy >= 0 && iy < s.height) graphc_larger_of_row_T(plane + iy * s.width * s.inner, &s, to);
         }
     }
 }
