@@ -113,6 +113,11 @@ static struct met met_by(int64_t at, int window, int stride, int pad, int64_t si
     return (struct met){begin < 0 ? 0 : begin, min_of(end, size)};
 }
 
+/// How many steps of `stride` it takes from 0 to `distance` or beyond; none if that is not above 0.
+static inline int64_t steps_to(int64_t distance, int64_t stride) {
+    return distance <= 0 ? 0 : stride == 1 ? distance : (distance + stride - 1) / stride;
+}
+
 void graphc_average_pool(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     const struct graphc_average_pool_settings * s = userdata;
     const struct ggml_tensor * x = dst->src[0];
@@ -136,8 +141,8 @@ void graphc_average_pool(struct ggml_tensor * dst, int ith, int nth, void * user
                 continue;
             }
             for (int tap = 0; tap < s->window[0]; ++tap) {
-                const int64_t stride = s->strides[0], left = tap - s->pads[0], inside = left < width ? (width - left + stride - 1) / stride : 0;
-                const int64_t first = left < 0 ? (stride - 1 - left) / stride : 0, end = min_of(inside, across);
+                const int64_t stride = s->strides[0], left = tap - s->pads[0];
+                const int64_t first = steps_to(-left, stride), end = min_of(steps_to(width - left, stride), across);
                 if (stride == 1) for (int64_t i = first; i < end; ++i) to[i] += line[left + i];
                 else for (int64_t i = first; i < end; ++i) to[i] += line[left + i * stride];
             }
