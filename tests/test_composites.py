@@ -466,3 +466,19 @@ def test_a_graph_has_no_more_tensors_than_are_reserved(name, own):
                     for each in (node, *filter(None, node.contents.src)):
                         met |= {address(each), address(each.contents.view_src or each)}
                 assert len(met) <= most_tensors(executor.program)
+
+
+@pytest.mark.parametrize(("sizes", "turned"), [((1, 8), False), ((8, 1), False), ((8, 8), True)])
+def test_masks_that_have_no_number_for_each_score_are_refused(sizes, turned):
+    """Our own code reads them where they lie."""
+    program = Program("some")
+    b = Builder(program)
+    q, k, v = (program.add_input(name, F32, (2, 3, 8, 10), "F32") for name in "qkv")
+    mask, other = program.add_input("mask", F32, (8, 8), "F32"), program.add_input("other", F32, sizes, "F32")
+    other = b.call("ggml_permute", other, 1, 0, 2, 3, rank=4) if turned else other
+    with pytest.raises(ProgramError, match="a number for each score"):
+        b.call("graphc_attention", q, k, v, mask, 0.5, other, rank=4)
+    with pytest.raises(ProgramError, match="not the first"):
+        b.call("graphc_attention", q, k, v, None, 0.5, mask, rank=4)
+    with pytest.raises(ProgramError, match="5 masks"):
+        b.call("graphc_attention", q, k, v, mask, 0.5, *[mask] * 5, rank=4)

@@ -63,7 +63,7 @@ def _as_sum(call: Call) -> list[Arg] | None:
     """The arguments of a call as a sum; None if it is none."""
     if call.function == scaled_sum:
         return list(call.args)
-    if call.function == mul and call.args[0] != call.args[1]:
+    if call.function == mul:
         return [*call.args, False]
     if call.function == add:
         return [call.args[0], None, False, call.args[1]]

@@ -25,6 +25,11 @@ def attention(
     require(len(others) <= MOST_OTHERS, f"adds {1 + MOST_OTHERS} masks at most")
     for other in others:
         assert mask is not None
+        alike = other.ne[:2] == mask.ne[:2] and other.type == mask.type == "F32"
+        require(
+            alike and other.contiguous and mask.contiguous,
+            "masks must be contiguous, F32, with a number for each score",
+        )
         sizes = (a if b == 1 else b for a, b in zip(mask.ne, other.ne, strict=True))
         mask = call("ggml_add", call("ggml_repeat_4d", mask, *sizes), other)
     scores = call("ggml_mul_mat", k, q)
