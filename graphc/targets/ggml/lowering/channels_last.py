@@ -128,6 +128,11 @@ def _makes_it(call: Call) -> bool:
     )
 
 
+def _read_so(call: Call) -> list[Tensor]:
+    """What a call whose result has its channels last reads so: all, but the image of a convolution that may lie in planes."""
+    return _sums(call) if _makes_it(call) else _tensors(call)
+
+
 def _pads_pixels(call: Call) -> bool:
     """True if a call puts zeros around the pixels of images."""
     return call.function in PADS and call.args[5:] == (0, 0, 0, 0)
@@ -200,9 +205,8 @@ class _Layouts:
         on that read planes."""
         found: set[int] = set()
         for index, call in enumerate(self.old.calls):
-            makes_it = _makes_it(call)
-            read = {arg.call for arg in (_sums if makes_it else _tensors)(call) if arg.weight < 0}
-            if read <= found and (makes_it or (read and self._takes_either(index))):
+            read = {arg.call for arg in _read_so(call) if arg.weight < 0}
+            if read <= found and (_makes_it(call) or (read and self._takes_either(index))):
                 found.add(index)
         return found
 
@@ -278,7 +282,7 @@ class _Layouts:
         read = {
             _key(arg): arg.size
             for index in held
-            for arg in (_sums if _makes_it(self.old.calls[index]) else _tensors)(self.old.calls[index])
+            for arg in _read_so(self.old.calls[index])
             if arg.weight < 0 and arg.call not in held
         }
         written = [

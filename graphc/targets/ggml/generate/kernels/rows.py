@@ -49,6 +49,16 @@ def _squared(read: Callable[[Index, Scalar], Scalar]) -> Callable[[Index, Scalar
     return value
 
 
+def _squares(x: Array) -> Callable[[Index, Scalar], Scalar]:
+    """The squares of a row's elements."""
+
+    def value(at: Index, column: Scalar) -> Scalar:
+        read = x.element((column, *at[1:]))
+        return read * read
+
+    return value
+
+
 @kernels_of("graphc_layer_norm")
 def layer_norm(
     g: Generator, result: Tensor, x: Array, scale: Array | None, shift: Array | None, epsilon: float
@@ -71,14 +81,10 @@ def rms_norm(g: Generator, result: Tensor, x: Array, scale: Array | None, shift:
     """`graphc_rms_norm`."""
     x = g.stored(x) if x.work > 2 else x
 
-    def squared(at: Index, column: Scalar) -> Scalar:
-        read = x.element((column, *at[1:]))
-        return read * read
-
     finish = _inverse_root(x.ne[0], epsilon)
     lines = Lines.rows(x.ne)
     found = g.rows(
-        "rms_norm", x.ne, lines, lambda at, inverse: x.element(at) * inverse, ColumnStage("sum", squared, finish)
+        "rms_norm", x.ne, lines, lambda at, inverse: x.element(at) * inverse, ColumnStage("sum", _squares(x), finish)
     )
     return affine(result, found, scale, shift)
 
@@ -88,11 +94,7 @@ def l2_norm(g: Generator, result: Tensor, x: Array, least: float) -> Array:
     """`graphc_l2_norm`."""
     x = g.stored(x) if x.work > 2 else x
 
-    def squared(at: Index, column: Scalar) -> Scalar:
-        read = x.element((column, *at[1:]))
-        return read * read
-
-    stage = ColumnStage("sum", squared, lambda total: 1.0 / K.call("sqrt", total).maximum(least))
+    stage = ColumnStage("sum", _squares(x), lambda total: 1.0 / K.call("sqrt", total).maximum(least))
     return g.rows("l2_norm", x.ne, Lines.rows(x.ne), lambda at, inverse: x.element(at) * inverse, stage)
 
 

@@ -113,11 +113,6 @@ static struct met met_by(int64_t at, int window, int stride, int pad, int64_t si
     return (struct met){begin < 0 ? 0 : begin, min_of(end, size)};
 }
 
-/// How many steps of `stride` it takes from 0 to `distance` or beyond; none if that is not above 0.
-static inline int64_t steps_to(int64_t distance, int64_t stride) {
-    return distance <= 0 ? 0 : stride == 1 ? distance : (distance + stride - 1) / stride;
-}
-
 void graphc_average_pool(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     const struct graphc_average_pool_settings * s = userdata;
     const struct ggml_tensor * x = dst->src[0];
@@ -142,7 +137,7 @@ void graphc_average_pool(struct ggml_tensor * dst, int ith, int nth, void * user
             }
             for (int tap = 0; tap < s->window[0]; ++tap) {
                 const int64_t stride = s->strides[0], left = tap - s->pads[0];
-                const int64_t first = steps_to(-left, stride), end = min_of(steps_to(width - left, stride), across);
+                const int64_t first = first_inside(left, stride, across), end = behind_inside(left, stride, across, width);
                 if (stride == 1) for (int64_t i = first; i < end; ++i) to[i] += line[left + i];
                 else for (int64_t i = first; i < end; ++i) to[i] += line[left + i * stride];
             }

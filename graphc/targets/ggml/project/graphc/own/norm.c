@@ -78,8 +78,8 @@ static inline void scale_row(const float * restrict x, float * restrict y, int64
     } else if (size < WIDTH) {
         for (int64_t i = 0; i < size; ++i) y[i] = (x[i] - mean) * inverse * scale[i] + (shift == NULL ? 0 : shift[i]);
     } else {
-        for (int64_t next = 0; next < size; next += WIDTH) {
-            const int64_t i = min_of(next, size - WIDTH);  // the last elements are those of a whole vector
+        for (int64_t first = 0; first < size; first += WIDTH) {
+            const int64_t i = min_of(first, size - WIDTH);  // the last elements are those of a whole vector
             vector found = (*(const unaligned *) (x + i) - mean) * inverse;
             if (scale != NULL) found *= *(const unaligned *) (scale + i);
             if (shift != NULL) found += *(const unaligned *) (shift + i);

@@ -496,11 +496,14 @@ static inline int64_t elements(const struct ggml_tensor * t) { return t->ne[0] *
 
 static inline int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/// How many steps it takes from 0 to a distance or beyond; none if that is not above 0.
+static inline int64_t steps_to(int64_t distance, int64_t step) { return distance <= 0 ? 0 : step == 1 ? distance : parts_of(distance, step); }
+
 /// Of `count` places, `step` apart from `from` on: the first that is one of an axis of `size` elements; or the first behind those that are.
-static inline int64_t first_inside(int64_t from, int64_t step, int64_t count) { return from < 0 ? min_of(parts_of(-from, step), count) : 0; }
+static inline int64_t first_inside(int64_t from, int64_t step, int64_t count) { return min_of(steps_to(-from, step), count); }
 
 static inline int64_t behind_inside(int64_t from, int64_t step, int64_t count, int64_t size) {
-    return from < size ? min_of(parts_of(size - from, step), count) : 0;
+    return min_of(steps_to(size - from, step), count);
 }
 
 /// True if all elements lie one after the other, in blocks of the type.
