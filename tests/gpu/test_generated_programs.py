@@ -474,6 +474,34 @@ def test_masks_that_stay_apart_are_added_in_the_kernel(fast: bool, monkeypatch: 
     assert names["l2_norm"] == 2
 
 
+class Doubled(torch.nn.Module):
+    """An image that is made larger for a convolution of 3 x 3, as decoders and U-Nets do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Conv2d(8, 24, 1), torch.nn.Conv2d(24, 20, 3, padding=1)
+        self.norm, self.third = torch.nn.GroupNorm(4, 20), torch.nn.Conv2d(20, 5, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """x: [batch, 8, height, width]."""
+        larger = torch.nn.functional.interpolate(self.first(x), scale_factor=2.0, mode="nearest")
+        return self.third(torch.nn.functional.silu(self.norm(self.second(larger))))
+
+
+@pytest.mark.parametrize("size", [(5, 7), (1, 1), (16, 8)])
+@pytest.mark.parametrize("fast", [False, True])
+def test_images_that_are_made_larger_are_not(
+    fast: bool, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four kernels of 2 x 2 meet the image as it was; what is read of weights is sums of them."""
+    monkeypatch.setattr("graphc.backends.precision._chosen", "high" if fast else "highest")
+    torch.manual_seed(0)
+    net, x = Doubled().eval(), torch.randn(2, 8, *size)
+    calls = launching(net, x, 2e-3 if fast else BOUND)
+    names = Counter(call.launches.each[0].rendered.kernel.name.rstrip("_0123456789") for call in calls if call.launches)
+    assert names["doubled"] == 1
+
+
 class Skip(torch.nn.Module):
     """Images side by side along their channels, normalized, and added by a shortcut: what a U-Net does with what it kept."""
 

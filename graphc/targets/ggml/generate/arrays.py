@@ -29,6 +29,9 @@ PLAIN: Order = (3, 2, 1, 0)
 CHANNELS_LAST: Order = (3, 1, 0, 2)
 """The order of images [W, H, C, N] in which the channels of a pixel are neighbours."""
 
+KERNELS_LAST: Order = (3, 1, 0, 2)
+"""The order of kernels [KW, KH, C, C_out] in which the channels of a place are neighbours."""
+
 K = Kernel(())
 ZERO = constant(0, I64)
 
@@ -63,7 +66,8 @@ class Buffer:
 class Array:
     """What a tensor holds: its element type, its sizes, and an element for an index. `buffers` are those that it reads, `work`
     counts what is computed for an element, and `buffer` is the memory that it is, if it is all of some. `joined` are an axis and
-    the arrays that it is along it, one behind the other."""
+    the arrays that it is along it, one behind the other. Of `doubled`, each pixel is there twice along each line, and each line
+    twice."""
 
     dtype: np.dtype
     ne: Quad
@@ -72,6 +76,7 @@ class Array:
     work: int = 0
     buffer: Buffer | None = None
     joined: tuple[int, tuple[Array, ...]] | None = None
+    doubled: Array | None = None
 
     @staticmethod
     def of(buffer: Buffer) -> Array:

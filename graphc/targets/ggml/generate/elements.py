@@ -310,7 +310,10 @@ def _interpolate(result: Tensor, a: Array, *rest: Any) -> Array:
 
         return along(above) * (1.0 - down) + along(below) * down
 
-    return computed(result.ne, [a], nearest, 1) if is_nearest else computed(result.ne, [a], between, 4)
+    if not is_nearest:
+        return computed(result.ne, [a], between, 4)
+    doubles = (a.ne[0] * 2, a.ne[1] * 2, *a.ne[2:]) == result.ne
+    return replace(computed(result.ne, [a], nearest, 1), doubled=a if doubles else None)
 
 
 def _neighbours(place: Scalar, new: Dim, old: Dim) -> tuple[Scalar, Scalar, Scalar]:

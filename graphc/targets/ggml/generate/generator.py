@@ -24,6 +24,7 @@ from graphc.kernels.nest import Nest, Rewrite, extent, merged, name, rewritten, 
 from graphc.kernels.scalar import Scalar, constant, make, variable
 from graphc.shapes import Dim, product
 from graphc.targets.ggml.generate.arrays import (
+    KERNELS_LAST,
     PLAIN,
     ZERO,
     Array,
@@ -147,6 +148,23 @@ class Generator:
         packing = Packing(tuple(rank - 1 - axis for axis in order if axis < rank), dtype)
         self.program.weights[buffer.tensor.weight] = replace(weight, tensor=tensor, packing=packing)
         return Array.of(Buffer(tensor, dtype, buffer.ne, order))
+
+    def of_doubled(self, kernel: Array) -> Array | None:
+        """A kernel of 3 x 3 that nothing else reads as those for an image that is not doubled yet, [2, 2, C, 4 * C_out], which are
+        brought to the device in its place; None if it is none."""
+        buffer, dtype = kernel.buffer, self.multiplied
+        weight = None if buffer is None or buffer.tensor.weight < 0 else self.program.weights[buffer.tensor.weight]
+        if buffer is None or weight is None or self.reads[buffer.tensor.weight] != 1 or weight.packing is not None:
+            return None
+        stored = weight.stored.dtype
+        plain = buffer.order == PLAIN and buffer.dtype == stored and len(weight.shape) == 4 and buffer.ne[:2] == (3, 3)
+        if not plain or dtype.itemsize > stored.itemsize:
+            return None
+        ne: Quad = (2, 2, buffer.ne[2], 4 * buffer.ne[3])
+        tensor = dense(STORAGE[dtype], (product(ne), 1, 1, 1), 1, weight=buffer.tensor.weight)
+        packing = Packing((0, 2, 3, 1), dtype, of_doubled=True)
+        self.program.weights[buffer.tensor.weight] = replace(weight, tensor=tensor, packing=packing)
+        return Array.of(Buffer(tensor, dtype, ne, KERNELS_LAST))
 
     @property
     def multiplied(self) -> np.dtype:

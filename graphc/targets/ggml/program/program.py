@@ -100,14 +100,31 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """The order of a weight's axes in a tensor, and the type of its elements there."""
+    """The order of a weight's axes in a tensor, and the type of its elements there. Of a kernel `of_doubled` images, the tensor has
+    what is left for images that are not doubled yet (`undoubled`), each in this order."""
 
     order: tuple[int, ...]
     dtype: np.dtype
+    of_doubled: bool = False
 
     def __call__(self, array: np.ndarray) -> np.ndarray:
         """The elements as the tensor holds them."""
+        if self.of_doubled:
+            return np.stack([np.asarray(each.transpose(self.order), self.dtype) for each in undoubled(array)])
         return np.ascontiguousarray(array.transpose(self.order), self.dtype)
+
+
+def undoubled(kernel: np.ndarray) -> list[np.ndarray]:
+    """Of a kernel [..., 3, 3] that meets an image each of whose pixels is there twice along each line, and each line twice, the four of
+    2 x 2 that meet the pixels themselves: for even lines and columns of the result, even lines and odd columns, and so on."""
+    rows = kernel.astype(np.float32)
+    found = []
+    for even in (True, False):
+        upper, middle, lower = rows[..., 0, :], rows[..., 1, :], rows[..., 2, :]
+        lines = np.stack([upper, middle + lower] if even else [upper + middle, lower], -2)
+        left, center, right = lines[..., 0], lines[..., 1], lines[..., 2]
+        found += [np.stack([left, center + right], -1), np.stack([left + center, right], -1)]
+    return found
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -21,6 +21,7 @@ from graphc.kernels.scalar import Scalar, variable
 from graphc.shapes import Dim, divisible, product
 from graphc.targets.ggml.generate.arrays import (
     CHANNELS_LAST,
+    KERNELS_LAST,
     PLAIN,
     ZERO,
     Array,
@@ -65,9 +66,6 @@ from graphc.targets.ggml.program.composites.activations import told
 from graphc.targets.ggml.program.composites.composite import ActivationOrNone
 from graphc.targets.ggml.program.rules import packed
 from graphc.targets.ggml.program.tensor import Quad, Tensor
-
-KERNELS_LAST: Order = (3, 1, 0, 2)
-"""The order of kernels [KW, KH, C, C_out] in which the channels of a place are neighbours."""
 
 ResultPlace = Callable[[Scalar, Scalar, Scalar], Index]
 """The index of a result's element for a batch, a row and a column."""
@@ -230,8 +228,12 @@ def convolution(
     width, height = conv_sizes(kernel.ne, image.ne, (s0, s1, p0, p1, d0, d1))
     along = _Axis(image.ne[0], kernel.ne[0], width, s0, p0, d0)
     below = _Axis(image.ne[1], kernel.ne[1], height, s1, p1, d1)
-    added = () if bias is None else (of_channels(bias, result.ne),)
-    return _convolved(g, result, kernel, image, (along, below, ONE_PLANE), activation, (*added, *sums))
+    added = (*(() if bias is None else (of_channels(bias, result.ne),)), *sums)
+    if image.doubled is not None and kernel.ne[:2] == (3, 3) and (s0, s1, p0, p1, d0, d1) == (1,) * 6:
+        kernels = g.of_doubled(kernel)
+        if kernels is not None:
+            return _convolved_doubled(g, result, kernels, image.doubled, activation, added)
+    return _convolved(g, result, kernel, image, (along, below, ONE_PLANE), activation, added)
 
 
 @kernels_of("graphc_conv_3d")
@@ -340,6 +342,44 @@ def _convolved(
     return found.contracted("convolution", product(pixels), results, terms, 1, CHANNELS_LAST)
 
 
+def _convolved_doubled(
+    g: Generator, result: Tensor, kernels: Array, image: Array, activation: ActivationOrNone, added: Sequence[Array]
+) -> Array:
+    """A convolution of 3 x 3 of an image that is doubled for it alone: each pixel becomes four, by a kernel of 2 x 2 for each, which
+    meets four ninths of what one of 3 x 3 would."""
+    width, height, channels, images = image.ne
+    pixels: Quad = (width, height, 1, images)
+
+    def corner(batch: Scalar, line: Scalar, tap: Scalar) -> tuple[Scalar, Scalar, Scalar]:
+        x, y, _, number = unflat(line, pixels)
+        across, down, *_ = unflat(batch, (2, 2, 1, 1))
+        right, below, *_ = unflat(tap, (2, 2, 1, 1))
+        return x + across + right - 1, y + down + below - 1, number
+
+    def image_place(batch: Scalar, line: Scalar, tap: Scalar, channel: Scalar) -> Index:
+        x, y, number = corner(batch, line, tap)
+        return x, y, channel, number
+
+    def within(batch: Scalar, line: Scalar, tap: Scalar) -> Scalar:
+        x, y, _ = corner(batch, line, tap)
+        inside = [(place >= 0).and_(place < scalar(size)) for place, size in ((x, width), (y, height))]
+        return inside[0].and_(inside[1])
+
+    def kernel_place(batch: Scalar, line: Scalar, tap: Scalar, channel: Scalar) -> Index:
+        x, y, *_ = unflat(tap, (2, 2, 1, 1))
+        return x, y, channel, batch * result.ne[2] + line
+
+    def place(batch: Scalar, line: Scalar, column: Scalar) -> Index:
+        x, y, _, number = unflat(line, pixels)
+        across, down, *_ = unflat(batch, (2, 2, 1, 1))
+        return 2 * x + across, 2 * y + down, column, number
+
+    a = operand_rows(g, image, channels, image_place, CHANNELS_LAST, within)
+    b = weight_rows(g, kernels, channels, kernel_place, order=KERNELS_LAST)
+    found = _Sums(g, result, place, activation, added)
+    return found.contracted("doubled", product(pixels), result.ne[2], [Term(a, b, channels, 4)], 4, CHANNELS_LAST)
+
+
 def of_channels(vector: Array, ne: Quad) -> Array:
     """A vector of channels as an image of one pixel, if it is not one already."""
     if vector.ne[0] == 1:
@@ -384,7 +424,7 @@ class _Sums:
     def contracted(self, name: str, lines: Dim, columns: Dim, terms: Sequence[Term], batch: Dim, order: Order) -> Array:
         """The result, in memory; what alone reads it becomes a part of the kernel."""
         g = self.g
-        own = _Multiplied(self, name, lines, columns, terms, batch)
+        own = _Multiplied(self, name, lines, columns, terms, batch, order)
         g.finish(*own.operands)
         own.take_up_sums()
         g.finish(*(buffer for each in self.added for buffer in each.buffers))
@@ -419,6 +459,7 @@ class _Multiplied:
     columns: Dim
     terms: Sequence[Term]
     batch: Dim = 1
+    order: Order = PLAIN
 
     @property
     def operands(self) -> list[Buffer]:
@@ -455,8 +496,10 @@ class _Multiplied:
 
     def offset(self, batch: Scalar, line: Scalar, column: Scalar) -> Scalar:
         """The place of a result that lies alone."""
-        first = line if self.batch == 1 else batch * self.lines + line
-        return first * self.columns + column
+        if self.batch == 1 or self.order == PLAIN:
+            first = line if self.batch == 1 else batch * self.lines + line
+            return first * self.columns + column
+        return normal(Buffer(NOWHERE, F32, self.sums.ne, self.order).offset(self.sums.place(batch, line, column)))
 
     def contraction(
         self,
