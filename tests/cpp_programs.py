@@ -116,7 +116,9 @@ def skips() -> Program:
     for skip in reversed(kept):
         x = b.call("ggml_interpolate", x, *skip.ne[:2], *x.ne[2:], NEAREST, rank=4)
         x = b.call("ggml_concat", x, skip, 2, rank=4)
-    return b.output(x, "out").program
+    larger = b.call("ggml_interpolate", x, 2 * x.ne[0], 2 * x.ne[1], *x.ne[2:], NEAREST, rank=4)
+    b.output(x, "out")
+    return b.output(b.conv(larger, "larger", x.ne[2], 6, 1), "larger").program
 
 
 def symbolic() -> Program:

@@ -127,7 +127,9 @@ def test_the_bits_are_those_of_python(projects: Path, tmp_path: Path, name: str,
 
 
 def test_weights_are_packed(projects: Path) -> None:
-    assert "graphc::Packing{{0, 2, 3, 1}, GGML_TYPE_F32}" in (projects / "skips" / "weights.cpp").read_text()
+    skips = (projects / "skips" / "weights.cpp").read_text()
+    assert "graphc::Packing{{0, 2, 3, 1}, GGML_TYPE_F32}" in skips
+    assert "graphc::Packing{{0, 2, 3, 1}, GGML_TYPE_F32, true}" in skips
     assert "GGML_TYPE_F16}" in (projects / "blocks_fast" / "weights.cpp").read_text()
     model = (projects / "blocks" / "model.cpp").read_text()
     assert "kernels.launch(ctx, linear_kernel, GGML_TYPE_F32," in model

@@ -106,7 +106,8 @@ def packing_literal(weight: Weight) -> str:
     assert weight.packing is not None
     before = 4 - len(weight.packing.order)
     order = [*range(before), *(axis + before for axis in weight.packing.order)]
-    return f"graphc::Packing{{{{{', '.join(map(str, order))}}}, {type_constant(weight.tensor)}}}"
+    rest = ", true" if weight.packing.of_doubled else ""
+    return f"graphc::Packing{{{{{', '.join(map(str, order))}}}, {type_constant(weight.tensor)}{rest}}}"
 
 
 def _uses(code: ModelCode, reads: Reads) -> list[str]:

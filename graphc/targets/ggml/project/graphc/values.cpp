@@ -154,6 +154,31 @@ Values transposed(const Values & x, const std::vector<int64_t> & perm) {
     return found;
 }
 
+Values undoubled(const Values & kernels) {
+    require(kernels.shape.size() == 4 && kernels.shape[2] == 3 && kernels.shape[3] == 3);
+    const Values plain = float32(kernels);
+    const size_t count = static_cast<size_t>(kernels.shape[0] * kernels.shape[1]);
+    auto [found, bytes] = new_values(GGML_TYPE_F32, {4, kernels.shape[0], kernels.shape[1], 2, 2});
+    float * target = reinterpret_cast<float *>(bytes);
+    // Of three numbers next to one another, an even place meets the second and the third in one pixel, an odd one the first two.
+    const auto met = [](const float * three, size_t step, size_t odd, size_t tap) {
+        const size_t both = odd == 0 ? 1 : 0;  // the pixel that two numbers meet
+        if (tap == both) return three[both * step] + three[(both + 1) * step];
+        return three[2 * tap * step];
+    };
+    for (size_t phase = 0; phase < 4; ++phase) {
+        for (size_t i = 0; i < count; ++i) {
+            const float * kernel = plain.floats() + i * 9;
+            for (size_t tap = 0; tap < 4; ++tap) {
+                float rows[3];  // what the lines become, for each column
+                for (size_t x = 0; x < 3; ++x) rows[x] = met(kernel + x, 3, phase / 2, tap / 2);
+                *target++ = met(rows, 1, phase % 2, tap % 2);
+            }
+        }
+    }
+    return found;
+}
+
 Values sliced(const Values & x, const std::vector<int64_t> & starts, const Shape & sizes, const std::vector<int64_t> & steps) {
     const size_t rank = x.shape.size();
     require(starts.size() == rank && sizes.size() == rank && steps.size() == rank);

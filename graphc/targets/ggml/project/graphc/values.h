@@ -30,6 +30,11 @@ Values float32(const Values & values);
 /// float32 numbers as a weight of that type is stored. Throws Error for what the type has nothing like.
 Values narrowed(const Values & values, ggml_type type);
 
+/// Kernels [outputs, channels, 3, 3] that meet an image each of whose pixels is there twice along each line, and each line twice, as
+/// those that meet the pixels themselves, [4, outputs, channels, 2, 2] of float32: for even lines and columns of the result, even lines
+/// and odd columns, and so on. Throws Error for other shapes.
+Values undoubled(const Values & kernels);
+
 // What recipes are made of. All throw Error for what does not fit, and those that may give more elements than they take for more than
 // `most`. Movements keep the type where no block is cut, else the result is float32; functions take float32 and give it.
 

@@ -31,6 +31,13 @@ bool numbers_rows(const StoredTensor & tensor, int64_t rows) {
     return true;
 }
 
+/// The order of five axes of which the first stays there.
+std::vector<int64_t> behind_first(const std::array<int64_t, 4> & order) {
+    std::vector<int64_t> found{0};
+    for (const int64_t axis : order) found.push_back(axis + 1);
+    return found;
+}
+
 /// The engine's tensor for a slot; a weight without elements is stored as an empty row.
 const StoredTensor * find(const Engine & engine, const WeightSlot & slot, size_t index) {
     const StoredTensor * found = engine.find("w" + std::to_string(index));
@@ -62,7 +69,8 @@ Weights::Weights(const Engine & engine, const std::vector<WeightSlot> & slots, c
         }
         packings_.push_back(slot.packing);
         if (slot.packing) {
-            const int64_t count = slot.ne[0] * slot.ne[1] * slot.ne[2] * slot.ne[3];
+            const int64_t outermost = slot.ne[2] * slot.ne[3];
+            const int64_t count = slot.packing->of_doubled ? 4 * outermost * 2 * 2 : outermost * slot.ne[1] * slot.ne[0];
             *slot.tensor = ggml_new_tensor_1d(context_.get(), slot.packing->type, count);
         } else {
             *slot.tensor = ggml_new_tensor_4d(context_.get(), slot.type, slot.ne[0], slot.ne[1], slot.ne[2], slot.ne[3]);
@@ -78,7 +86,8 @@ Values Weights::placed(size_t index) const {
     const Packing & packing = *packings_[index];
     Shape shape(4 - std::min<size_t>(found.shape.size(), 4), 1);
     shape.insert(shape.end(), found.shape.begin(), found.shape.end());
-    const Values moved = transposed(reshaped(found, shape), {packing.order.begin(), packing.order.end()});
+    const Values moved = packing.of_doubled ? transposed(undoubled(reshaped(found, shape)), behind_first(packing.order))
+                                            : transposed(reshaped(found, shape), {packing.order.begin(), packing.order.end()});
     if (moved.type == packing.type) return moved;
     return packing.type == GGML_TYPE_F32 ? float32(moved) : narrowed(float32(moved), packing.type);
 }

@@ -18,10 +18,12 @@ namespace graphc {
 /// nothing but by kernels, which run on the CPU; nothing.
 enum class Use { whole, products, rows, kernels, none };
 
-/// How kernels of a GPU read a weight: the order of its four axes in memory (of the shape, the outermost first), and the type.
+/// How kernels of a GPU read a weight: the order of its four axes in memory (of the shape, the outermost first), and the type. Of a
+/// kernel `of_doubled` images, they read what is left for images that are not doubled yet (`undoubled`), each in this order.
 struct Packing {
     std::array<int64_t, 4> order;
     ggml_type type;
+    bool of_doubled = false;
 };
 
 /// Where the model's code keeps a weight, and what the weight must be. Slot `i` is tensor `w<i>` of the engine; they are in the order
