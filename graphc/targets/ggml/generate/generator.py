@@ -150,8 +150,8 @@ class Generator:
         return Array.of(Buffer(tensor, dtype, buffer.ne, order))
 
     def of_doubled(self, kernel: Array) -> Array | None:
-        """A kernel of 3 x 3 that nothing else reads as those for an image that is not doubled yet, [2, 2, C, 4 * C_out], which are
-        brought to the device in its place; None if it is none."""
+        """A kernel of 3 x 3 that nothing else reads as those for an image that is not doubled yet, [2, 2, C, 4 * C_out], which
+        are brought to the device in its place; None if it is none."""
         buffer, dtype = kernel.buffer, self.multiplied
         weight = None if buffer is None or buffer.tensor.weight < 0 else self.program.weights[buffer.tensor.weight]
         if buffer is None or weight is None or self.reads[buffer.tensor.weight] != 1 or weight.packing is not None:

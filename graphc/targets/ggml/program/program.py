@@ -100,8 +100,8 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """The order of a weight's axes in a tensor, and the type of its elements there. Of a kernel `of_doubled` images, the tensor has
-    what is left for images that are not doubled yet (`undoubled`), each in this order."""
+    """The order of a weight's axes in a tensor, and the type of its elements there. Of a kernel `of_doubled` images, the tensor
+    has what is left for images that are not doubled yet (`undoubled`), each in this order."""
 
     order: tuple[int, ...]
     dtype: np.dtype
@@ -115,8 +115,9 @@ class Packing:
 
 
 def undoubled(kernel: np.ndarray) -> list[np.ndarray]:
-    """Of a kernel [..., 3, 3] that meets an image each of whose pixels is there twice along each line, and each line twice, the four of
-    2 x 2 that meet the pixels themselves: for even lines and columns of the result, even lines and odd columns, and so on."""
+    """Of a kernel [..., 3, 3] that meets an image each of whose pixels is there twice along each line, and each line twice, the
+    four of 2 x 2 that meet the pixels themselves: for even lines and columns of the result, even lines and odd columns, and so
+    on."""
     rows = kernel.astype(np.float32)
     found = []
     for even in (True, False):

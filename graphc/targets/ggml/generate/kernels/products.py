@@ -345,8 +345,8 @@ def _convolved(
 def _convolved_doubled(
     g: Generator, result: Tensor, kernels: Array, image: Array, activation: ActivationOrNone, added: Sequence[Array]
 ) -> Array:
-    """A convolution of 3 x 3 of an image that is doubled for it alone: each pixel becomes four, by a kernel of 2 x 2 for each, which
-    meets four ninths of what one of 3 x 3 would."""
+    """A convolution of 3 x 3 of what an image is when doubled: each pixel becomes four, by a kernel of 2 x 2 for each. They
+    multiply four ninths of what the one of 3 x 3 would."""
     width, height, channels, images = image.ne
     pixels: Quad = (width, height, 1, images)
 
