@@ -7,13 +7,8 @@ struct graphc_pool_T {
     int64_t images, height, width, inner, down, across, kernel[2], strides[2], dilations[2], pads[2];
 };
 
-// to[i] = the larger of to[i] and from[i * stride]. What is not a number is larger than all that is.
-static inline void graphc_larger_T(const T * restrict from, int64_t stride, T * restrict to, int64_t first, int64_t end) {
-    for (int64_t i = first; i < end; i++) {
-        const V a = LOAD(from[i * stride]), b = LOAD(to[i]);
-        to[i] = STORE(a > b || a != a ? a : b);
-    }
-}
+// What is not a number is larger than all that is.
+static inline V graphc_larger_T(V a, V b) { return a > b || a != a ? a : b; }
 
 // How many steps of `stride` it takes from 0 to `distance` or beyond; none if that is not above 0.
 static inline int64_t graphc_steps_T(int64_t distance, int64_t stride) {
@@ -21,38 +16,103 @@ static inline int64_t graphc_steps_T(int64_t distance, int64_t stride) {
     return stride == 1 ? distance : stride == 2 ? (distance + 1) / 2 : (distance + stride - 1) / stride;
 }
 
-// The same for a row of the image that all windows of a row meet, of which `to` has the largest so far.
-static inline void graphc_larger_of_row_T(const T * restrict from, const struct graphc_pool_T * s, T * restrict to) {
-    const int64_t stride = s->strides[1], inner = s->inner;
-    for (int64_t kx = 0; kx < s->kernel[1]; kx++) {
-        const int64_t left = kx * s->dilations[1] - s->pads[1], inside = graphc_steps_T(s->width - left, stride);
-        const int64_t first = graphc_steps_T(-left, stride), end = inside < s->across ? inside : s->across;
-        const T * const at = from + left * inner;
-        if (inner != 1) {
-            for (int64_t i = first; i < end; i++) graphc_larger_T(at + i * stride * inner, 1, to + i * inner, 0, inner);
-        } else if (stride == 1) {
-            graphc_larger_T(at, 1, to, first, end);
-        } else if (stride == 2) {
-            graphc_larger_T(at, 2, to, first, end);
-        } else {
-            graphc_larger_T(at, stride, to, first, end);
+// to[i] = the largest of what is there, if that counts, and of from[i * stride], from[i * stride + next], ..., which are one to three.
+static inline void graphc_largest_T(const T * restrict from, int64_t stride, int64_t next, int64_t some, bool counts, T * restrict to, int64_t count) {
+    const T * restrict const second = from + next, * restrict const third = second + next;
+    if (some == 3 && !counts) {
+        for (int64_t i = 0; i < count; i++) {
+            const V both = graphc_larger_T(LOAD(second[i * stride]), LOAD(third[i * stride]));
+            to[i] = STORE(graphc_larger_T(LOAD(from[i * stride]), both));
         }
+    } else if (some == 2) {
+        for (int64_t i = 0; i < count; i++) {
+            const V both = graphc_larger_T(LOAD(from[i * stride]), LOAD(second[i * stride]));
+            to[i] = STORE(counts ? graphc_larger_T(both, LOAD(to[i])) : both);
+        }
+    } else {
+        for (int64_t i = 0; i < count; i++) to[i] = STORE(counts ? graphc_larger_T(LOAD(from[i * stride]), LOAD(to[i])) : LOAD(from[i * stride]));
+    }
+}
+
+// The same of so many.
+static inline void graphc_largest_of_T(const T * restrict from, int64_t stride, int64_t next, int64_t taps, bool counts, T * restrict to, int64_t count) {
+    while (taps > 0) {
+        const int64_t some = taps >= 3 && !counts ? 3 : taps >= 2 ? 2 : 1;
+        if (stride == 1) graphc_largest_T(from, 1, next, some, counts, to, count);
+        else if (stride == 2) graphc_largest_T(from, 2, next, some, counts, to, count);
+        else graphc_largest_T(from, stride, next, some, counts, to, count);
+        from += some * next, taps -= some, counts = true;
+    }
+}
+
+// The places of a window along an axis that are inside an image of so many, where its first is `from`.
+struct graphc_taps_T {
+    int64_t first, end;
+};
+
+static inline struct graphc_taps_T graphc_taps_inside_T(const struct graphc_pool_T * s, int axis, int64_t from, int64_t size) {
+    const int64_t first = graphc_steps_T(-from, s->dilations[axis]), inside = graphc_steps_T(size - from, s->dilations[axis]);
+    return (struct graphc_taps_T){first, inside < s->kernel[axis] ? inside : s->kernel[axis]};
+}
+
+// Of rows [rows][width][inner] the largest of each window, [rows][across][inner], or of it and what is there, if that counts.
+static inline void graphc_largest_across_T(const T * restrict from, int64_t rows, const struct graphc_pool_T * s, bool counts, V lowest, T * restrict to) {
+    const int64_t stride = s->strides[1], inner = s->inner, next = s->dilations[1] * inner, line = s->width * inner, size = s->across * inner;
+    const int64_t inside = graphc_steps_T(s->width + s->pads[1] - (s->kernel[1] - 1) * s->dilations[1], stride);
+    int64_t first = graphc_steps_T(s->pads[1], stride), end = inside < s->across ? inside : s->across;  // of windows that are all inside
+    if (first > end) first = end = s->across;
+    const T * const whole = from + (first * stride - s->pads[1]) * inner;
+    const bool together = stride == 1 && size == line;  // all rows are one, but for windows that are not all inside
+    const int64_t neighbours = stride == 1 || inner == 1 ? end - first : 1, count = neighbours * inner;
+    if (together && first < end) graphc_largest_of_T(whole, 1, next, s->kernel[1], counts, to + first * inner, (rows - 1) * line + count);
+    for (int64_t row = 0; row < rows; row++) {
+        T * const windows = to + row * size;
+        for (int64_t i = first; !together && i < end; i += neighbours) {
+            const T * const at = whole + row * line + (i - first) * stride * inner;
+            graphc_largest_of_T(at, inner == 1 ? stride : 1, next, s->kernel[1], counts, windows + i * inner, count);
+        }
+        for (int64_t i = first == 0 ? end : 0; i < s->across; i = i + 1 == first ? end : i + 1) {
+            const int64_t left = i * stride - s->pads[1];
+            const struct graphc_taps_T taps = graphc_taps_inside_T(s, 1, left, s->width);
+            for (int64_t k = 0; k < inner && !counts; k++) windows[i * inner + k] = STORE(lowest);
+            graphc_largest_of_T(from + row * line + left * inner + taps.first * next, 1, next, taps.end - taps.first, true, windows + i * inner, inner);
+        }
+    }
+}
+
+// Of the rows of an image, the largest that windows meet along its height, for the windows of `rows` rows from `row` on.
+static inline void graphc_largest_down_T(const T * restrict image, int64_t row, int64_t rows, const struct graphc_pool_T * s, V lowest, T * restrict to) {
+    const int64_t line = s->width * s->inner, next = s->dilations[0] * line;
+    for (int64_t i = 0, some; i < rows; i += some) {
+        const int64_t top = (row + i) * s->strides[0] - s->pads[0];
+        const struct graphc_taps_T taps = graphc_taps_inside_T(s, 0, top, s->height);
+        const int64_t inside = s->height - (s->kernel[0] - 1) * s->dilations[0] - top;  // rows from `top` on that meet nothing outside
+        some = s->strides[0] != 1 || top < 0 || inside < 1 ? 1 : inside < rows - i ? inside : rows - i;
+        for (int64_t k = 0; k < line && taps.first >= taps.end; k++) to[i * line + k] = STORE(lowest);
+        graphc_largest_of_T(image + top * line + taps.first * next, 1, next, taps.end - taps.first, false, to + i * line, some * line);
     }
 }
 
 // y[image][row][column] = the largest of a window of x[image], where `lowest` surrounds the image.
 static inline void graphc_max_pool_T(const T * restrict x, T * restrict y, V lowest, const int64_t * settings, int ith, int nth) {
+    enum { ROOM = 8192 };
+    T largest[ROOM];  // along the height, of as many rows as there is room for
     struct graphc_pool_T s;
     memcpy(&s, settings, sizeof(s));
-    const int64_t rows = s.images * s.down, size = s.across * s.inner;
-    for (int64_t row = rows * ith / nth; row < rows * (ith + 1) / nth; row++) {
-        const int64_t image = row / s.down, top = (row - image * s.down) * s.strides[0] - s.pads[0];
-        const T * const plane = x + image * s.height * s.width * s.inner;
-        T * to = y + row * size;
-        for (int64_t i = 0; i < size; i++) to[i] = STORE(lowest);
-        for (int64_t ky = 0; ky < s.kernel[0]; ky++) {
-            const int64_t iy = top + ky * s.dilations[0];
-            if (iy >= 0 && iy < s.height) graphc_larger_of_row_T(plane + iy * s.width * s.inner, &s, to);
+    const int64_t line = s.width * s.inner, most = line == 0 || line > ROOM ? 1 : ROOM / line, end = s.images * s.down * (ith + 1) / nth;
+    for (int64_t at = s.images * s.down * ith / nth, rows; at < end; at += rows) {
+        const int64_t image = at / s.down, row = at - image * s.down, left = end - at < s.down - row ? end - at : s.down - row;
+        const T * const from = x + image * s.height * line;
+        T * const to = y + at * s.across * s.inner;
+        rows = left < most ? left : most;
+        if (line <= ROOM) {
+            graphc_largest_down_T(from, row, rows, &s, lowest, largest);
+            graphc_largest_across_T(largest, rows, &s, false, lowest, to);
+            continue;
         }
+        const int64_t top = row * s.strides[0] - s.pads[0];
+        const struct graphc_taps_T taps = graphc_taps_inside_T(&s, 0, top, s.height);
+        for (int64_t i = 0; i < s.across * s.inner; i++) to[i] = STORE(lowest);
+        for (int64_t ky = taps.first; ky < taps.end; ky++) graphc_largest_across_T(from + (top + ky * s.dilations[0]) * line, 1, &s, true, lowest, to);
     }
 }
