@@ -33,6 +33,8 @@ CONVOLUTIONS = {
     "few channels": (((2, 3, 9, 5), (2, 3, 3, 3)), Conv((1, 1), (1, 1), (2, 0), (2, 0)), ("winograd", "tiles", "direct")),
     "many weights": (((1, 1500, 1, 516), (1500, 1500, 3, 3)), Conv((1, 1), (1, 1), (1, 1), (1, 1)), ("tiles", "direct")),
     "pointwise": (((1, 8, 20, 24), (13, 8, 1, 1)), Conv((1, 1), (1, 1), (0, 0), (0, 0)), ("tiles", "direct")),
+    "a line": (((2, 40, 1, 300), (33, 40, 1, 3)), Conv((1, 1), (1, 1), (0, 1), (0, 1)), ("winograd", "tiles", "direct")),
+    "a column": (((2, 40, 50, 3), (33, 40, 3, 1)), Conv((1, 1), (1, 1), (1, 0), (1, 0)), ("winograd", "tiles", "direct")),
     "stride": (((1, 70, 17, 40), (33, 70, 3, 3)), Conv((2, 2), (1, 1), (1, 1), (1, 1)), ("tiles", "direct")),
 }  # fmt: skip
 """Shapes of image and kernel, and the ways that can compute it."""

@@ -826,21 +826,25 @@ def test_what_is_not_finite_stays_so():
 
 
 @pytest.mark.parametrize("channels", [1, 16, 40])
-@pytest.mark.parametrize("image", [(20, 30), (70, 90), (1, 200)])
+@pytest.mark.parametrize(
+    ("image", "sides"),
+    [((20, 30), (3, 3)), ((70, 90), (3, 3)), ((1, 200), (3, 3)), ((9, 70), (1, 3)), ((50, 14), (3, 1))],
+)
 @pytest.mark.parametrize("place", ["image", "kernel", "both", "large"])
-def test_winograd_with_numbers_that_are_not_finite(place, image, channels):
+def test_winograd_with_numbers_that_are_not_finite(place, image, sides, channels):
     """Each pixel is what the sum of its products is, finite or not; in units of all sizes, and for any number of threads."""
     x = RANDOM.standard_normal((2, channels, *image)).astype(np.float32)
-    kernel = RANDOM.standard_normal((5, channels, 3, 3)).astype(np.float32)
+    kernel = RANDOM.standard_normal((5, channels, *sides)).astype(np.float32)
     if place in ("image", "both"):
         x[0, 0, 0, 0], x[1, -1, -1, -1], x[0, channels // 2, 0, 11] = np.inf, -np.inf, np.nan
     if place in ("kernel", "both"):
-        kernel[1, 0, 1, 1], kernel[2, -1, 0, 2] = np.inf, np.nan
+        kernel[1, 0, sides[0] // 2, sides[1] // 2], kernel[2, -1, 0, -1] = np.inf, np.nan
     if place == "large":
         x[1, 0, 0, 5:8], kernel[3] = 3e38, 0.25
     graph = Graph()
     values = [graph.input(name, TensorType(F32, array.shape)) for name, array in (("x", x), ("kernel", kernel))]
-    graph.output(graph.add(Conv((1, 1), (1, 1), (1, 1), (1, 1)), values).output, "y")
+    pads = (sides[0] // 2, sides[1] // 2)
+    graph.output(graph.add(Conv((1, 1), (1, 1), pads, pads), values).output, "y")
     results = {}
     for way, threads in (("tiles", 2), ("winograd", 1), ("winograd", 3)):
         executor = Executor(lower(graph), [], threads=threads)

@@ -68,6 +68,15 @@ def test_copies_are_told_apart() -> None:
     assert together("all", timings).count == len(timings)
 
 
+def test_a_view_of_the_last_result_is_no_step() -> None:
+    """A convolution of volumes with a sum gives rows of planes; the output is these in its own shape."""
+    kernel, bias = np.ones((4, 16, 3, 1, 1), np.float32), np.ones(4, np.float32)
+    convolution = node("Conv", "x kernel bias", "y", pads=[1, 0, 0, 1, 0, 0])
+    proto = model([convolution], [value("x", [1, 16, 5, 6, 7])], ["y"], {"kernel": kernel, "bias": bias})
+    timings = profile(graphc.compile(proto, threads=1), {"x": np.ones((1, 16, 5, 6, 7), np.float32)})
+    assert [each.step.split()[0] for each in timings] == ["conv_3d"]
+
+
 def test_times_of_several_runs_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock says that the runs take 1, 9 and 2 seconds a step."""
     proto = model([node("Exp", "x", "a"), node("Softmax", "a", "y")], [value("x", [3, 4])], ["y"])

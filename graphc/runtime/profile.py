@@ -216,12 +216,13 @@ class Clock:
 
 
 def calls_of(graph: BuiltGraph, nodes: Sequence[Any]) -> list[int]:
-    """The call that each of a graph's nodes belongs to: that whose result it is, or that of the next node that reads it."""
+    """The call that each of a graph's nodes belongs to: that whose result it is, or that of the next node that reads it. What
+    nothing reads is a view of the last result."""
     results = {address(graph.computed_as(index)): index for index in reversed(graph.results)}
     readers: dict[int, int] = {}
     found: list[int] = []
     for node in reversed(nodes):
-        index = results.get(address(node), readers.get(address(node), found[-1] if found else -1))
+        index = results.get(address(node), readers.get(address(node), found[-1] if found else max(graph.results)))
         found.append(index)
         for source in filter(None, node.contents.src):
             readers[address(source.contents.view_src or source)] = index

@@ -1,9 +1,10 @@
-// Convolutions with kernels of 3 x 3 by Winograd's minimal filtering (Lavin and Gray, 2015). A tile of 2 x 2 pixels of the result is
+// Convolutions with kernels of 3 x 3, 3 x 1 and 1 x 3 by Winograd's minimal filtering (Lavin and Gray, 2015). A tile of 2 x 2 pixels of the result is
 // sums over the channels of 16 products instead of 36, F(2 x 2, 3 x 3); one of 4 x 4 pixels is of 36 instead of 144, F(4 x 4, 3 x 3).
-// Of volumes, the channels are those of each plane of the kernel, and the tiles those of all planes. Panels of such tiles, of all images,
-// are transformed, multiplied with the transformed kernel, and transformed back. A large image's kernel is transformed once, by an
-// operator before; where there are few tiles, that would take more memory and time than the products, and each part of the kernel is
-// transformed when it is needed.
+// Kernels of 3 x 1 and 1 x 3 have tiles along their axis alone: 4 products instead of 6, and 6 instead of 12. Of volumes, the channels
+// are those of each plane of the kernel, and the tiles those of all planes; a kernel along the planes alone is one of 3 x 1, for which
+// each plane is a line. Panels of such tiles, of all images, are transformed, multiplied with the transformed kernel, and transformed
+// back. A large image's kernel is transformed once, by an operator before; where there are few tiles, that would take more memory and
+// time than the products, and each part of the kernel is transformed when it is needed.
 //
 // The transforms of large tiles evaluate polynomials at 0, +-sqrt(1/2), +-sqrt(2) and infinity, which rounds less than whole numbers do,
 // and their sums are short: what they lose is what a sum of all products in a row loses.
@@ -15,8 +16,11 @@
 #include "readers.h"
 #include "tiles.h"
 
+#include <string.h>
+
 enum {
     GROUP = 2,               // panels that are multiplied together
+    GROUP_OF_LINES = 8,      // where tiles lie along one axis
     FEW = 4,                 // panels that a small image has at most
     FEW_GROUP = 8,           // panels of small images that are multiplied together
     CHANNELS = 8 * ROWS,     // of the result that are computed together
@@ -35,8 +39,11 @@ struct plan {
     const struct graphc_conv_2d_settings * s;
     const struct ggml_tensor * kernel, * image;
     int64_t side, places;  // pixels of the result along a tile's side; numbers of a transformed tile
+    int64_t wide, tall;    // pixels of the result that a tile has across and down: `side`, or 1 along an axis that the kernel leaves alone
     struct graphc_planes planes;
-    int64_t channels, rows, height;  // channels with each plane of the kernel; lines of a plane of the image
+    int64_t channels, rows;  // channels with each plane of the kernel
+    int64_t kw, kh, width, height, left, top;  // of a plane of the kernel, of one of the image, and of what is beside it
+    int64_t result_width, result_height;
     int64_t across, of_plane, tiles, panels;  // tiles of a line, of a plane of the result, and of an image; panels of all images
     int64_t depth;  // of a panel: channels, or pairs of them
     bool few;     // tiles: each part of the kernel is transformed when it is needed, else all of it before
@@ -47,14 +54,27 @@ struct plan {
     int64_t weights, images, each;  // elements: the kernel, the images, and what each thread needs for itself
 };
 
+/// True if each plane of the kernel has one element, and there are three.
+static bool along_planes(const struct ggml_tensor * kernel, const struct graphc_conv_2d_settings * s) {
+    return planes_of(s).kernel == 3 && kernel->ne[0] == 1 && kernel->ne[1] == 3;
+}
+
 static struct plan plan_with(int64_t side, const struct ggml_tensor * kernel, const struct ggml_tensor * image,
                              const struct graphc_conv_2d_settings * s) {
     struct plan p = {.s = s, .kernel = kernel, .image = image, .side = side, .planes = planes_of(s), .rows = kernel->ne[3]};
-    p.channels = kernel->ne[2] * p.planes.kernel, p.height = image->ne[1] / p.planes.volume;
-    const int64_t width = image->ne[0] + 2 * s->p0 - 2, height = p.height + 2 * s->p1 - 2;
-    p.places = (side + 2) * (side + 2);
-    p.across = parts_of(width, side);
-    p.of_plane = p.across * parts_of(height, side);
+    p.channels = kernel->ne[2] * p.planes.kernel;
+    p.kw = kernel->ne[0], p.kh = kernel->ne[1] / p.planes.kernel;
+    p.width = image->ne[0], p.height = image->ne[1] / p.planes.volume, p.left = s->p0, p.top = s->p1;
+    if (along_planes(kernel, s)) {
+        p.channels = kernel->ne[2], p.kh = p.planes.kernel;
+        p.width = image->ne[0] * p.height, p.height = p.planes.volume, p.top = p.planes.pad;
+        p.planes = (struct graphc_planes){1, 0, 1, 1, 1, 1};
+    }
+    p.result_width = p.width + 2 * p.left - (p.kw - 1), p.result_height = p.height + 2 * p.top - (p.kh - 1);
+    p.wide = p.kw == 3 ? side : 1, p.tall = p.kh == 3 ? side : 1;
+    p.places = (p.wide + p.kw - 1) * (p.tall + p.kh - 1);
+    p.across = parts_of(p.result_width, p.wide);
+    p.of_plane = p.across * parts_of(p.result_height, p.tall);
     p.tiles = p.of_plane * p.planes.result;
     p.panels = parts_of(p.tiles * image->ne[3], PANEL);
     p.depth = s->pairs ? pairs_in(p.channels) : p.channels;
@@ -62,7 +82,7 @@ static struct plan plan_with(int64_t side, const struct ggml_tensor * kernel, co
     p.panel = odd_vectors(p.depth * PANEL);
     p.images = p.panels * p.places * p.panel;
     p.shared = p.few || p.images <= MOST_PIXELS;
-    p.group = p.few ? min_of(p.panels, FEW_GROUP) : GROUP;
+    p.group = p.few ? min_of(p.panels, FEW_GROUP) : p.wide == 1 || p.tall == 1 ? min_of(p.panels, GROUP_OF_LINES) : GROUP;
     p.together = even_split(p.rows, p.few && p.panels <= FEWEST ? FEW_CHANNELS : CHANNELS);
     p.deep = AT_ONCE / p.together / DEEP * DEEP;
     p.plane = p.few ? 0 : odd_vectors(p.depth * p.rows);
@@ -95,14 +115,19 @@ struct work {
 };
 
 bool graphc_takes_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
-    const bool three = kernel->ne[0] == 3 && kernel->ne[1] == 3 * planes_of(s).kernel, whole = kernel->ne[2] == image->ne[2];
-    return is_weight(kernel, s->types) && is_dense(image) && three && whole && s->s0 == 1 && s->s1 == 1 && s->d0 == 1 && s->d1 == 1 && plan_of(kernel, image, s).weights <= MOST_WEIGHTS;
+    const struct graphc_planes planes = planes_of(s);
+    const int64_t kw = kernel->ne[0], kh = kernel->ne[1] / planes.kernel;
+    const bool in_planes = (kw == 3 || kw == 1) && (kh == 3 || kh == 1) && kw * kh > 1;
+    const bool through_planes = along_planes(kernel, s) && s->p0 == 0 && s->p1 == 0 && planes.stride == 1 && planes.dilation == 1;
+    const bool steps = s->s0 == 1 && s->s1 == 1 && s->d0 == 1 && s->d1 == 1, whole = kernel->ne[2] == image->ne[2];
+    const bool taken = is_weight(kernel, s->types) && is_dense(image) && (in_planes || through_planes) && steps && whole;
+    return taken && plan_of(kernel, image, s).weights <= MOST_WEIGHTS;
 }
 
 bool graphc_prefers_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
     const struct plan p = plan_of(kernel, image, s);
-    const int64_t pixels = (image->ne[0] + 2 * s->p0 - 2) * (p.height + 2 * s->p1 - 2) * p.planes.result;
-    return kernel->ne[2] >= LEAST_CHANNELS && products_of(&p) < 9 * parts_of(pixels, WIDTH);
+    const int64_t pixels = p.result_width * p.result_height * p.planes.result;
+    return kernel->ne[2] >= LEAST_CHANNELS && products_of(&p) < p.kw * p.kh * parts_of(pixels, WIDTH);
 }
 
 int64_t graphc_winograd_size(const struct ggml_tensor * kernel, const struct ggml_tensor * image,
@@ -111,33 +136,53 @@ int64_t graphc_winograd_size(const struct ggml_tensor * kernel, const struct ggm
     return p.weights + p.images + threads * p.each + WIDTH;
 }
 
-/// `channels` of a row of the kernel, [channels][9], from one on, as [places][channels], `plane` elements from place to place.
-INLINE void filter_channels(int side, const struct plan * p, int64_t row, int64_t channel, int64_t channels, float * to, int64_t plane) {
+/// Along an axis of the image on which a tile has `side` pixels of the result, or 1 if the kernel leaves it alone: elements of the kernel,
+/// and numbers of a transformed tile.
+static inline int taps_along(int side) { return side == 1 ? 1 : 3; }
+static inline int places_along(int side) { return side == 1 ? 1 : side + 2; }
+
+/// Calls a function with a tile's width and height, which are constants there.
+#define WITH_TILES(p, function, ...) \
+    do { \
+        if ((p)->wide == SIDE_2 && (p)->tall == SIDE_2) function(SIDE_2, SIDE_2, __VA_ARGS__); \
+        else if ((p)->wide == SIDE_4 && (p)->tall == SIDE_4) function(SIDE_4, SIDE_4, __VA_ARGS__); \
+        else if ((p)->wide == SIDE_2) function(SIDE_2, 1, __VA_ARGS__); \
+        else if ((p)->wide == SIDE_4) function(SIDE_4, 1, __VA_ARGS__); \
+        else if ((p)->tall == SIDE_2) function(1, SIDE_2, __VA_ARGS__); \
+        else function(1, SIDE_4, __VA_ARGS__); \
+    } while (0)
+
+/// `channels` of a row of the kernel, [channels][kh][kw], from one on, as [places][channels], `plane` elements from place to place.
+INLINE void filter_channels(int wide, int tall, const struct plan * p, int64_t row, int64_t channel, int64_t channels, float * to, int64_t plane) {
     const struct ggml_tensor * kernel = p->kernel;
+    const int side = wide > tall ? wide : tall, kw = taps_along(wide), kh = taps_along(tall);
+    const int taps = kw * kh, read = (WIDTH - 1) * taps + (int) parts_of(taps, WIDTH) * WIDTH;  // elements that `transpose` reads
     const int64_t size = (int64_t) kernel->nb[0];
     float workspace[WIDTH * 10] = {0}, transposed[16 * PANEL] __attribute__((aligned(64)));
     for (int64_t c = 0; c < channels; c += WIDTH) {
         const int64_t count = min_of(channels - c, WIDTH);
-        const char * data = (const char *) kernel->data + row * kernel->nb[3] + (channel + c) * 9 * size;
+        const char * data = (const char *) kernel->data + row * kernel->nb[3] + (channel + c) * taps * size;
         const float * from = (const float *) data;
-        if (kernel->type != GGML_TYPE_F32 || channel + c + WIDTH >= p->channels) {  // `transpose` reads more than 9 elements
-            widen(kernel->type, p->s->types, data, count * 9, workspace);
+        if (kernel->type != GGML_TYPE_F32 || (channel + c) * taps + read > p->channels * taps) {
+            widen(kernel->type, p->s->types, data, count * taps, workspace);
             from = workspace;
         }
-        for (int64_t line = 0; line < count * 9 * size; line += LINE) __builtin_prefetch(data + kernel->nb[3] + line);  // the next row's
-        vector columns[3][SIDE_4 + 2], places[SIDE_4 + 2];
-        for (int x = 0; x < 9; x += WIDTH) transpose(from + x, 9, transposed + x * PANEL);
+        for (int64_t line = 0; line < count * taps * size; line += LINE) __builtin_prefetch(data + kernel->nb[3] + line);  // the next row's
+        vector mixed[3][SIDE_4 + 2], places[SIDE_4 + 2];
+        for (int x = 0; x < taps; x += WIDTH) transpose(from + x, taps, transposed + x * PANEL);
 #pragma GCC unroll 3
-        for (int x = 0; x < 3; ++x) {
+        for (int x = 0; x < kw; ++x) {
             const vector * g = (const vector *) (transposed + x * PANEL);
-            filter(side, g[0], g[3 * VECTORS], g[6 * VECTORS], columns[x]);
+            if (tall > 1) filter(side, g[0], g[kw * VECTORS], g[2 * kw * VECTORS], mixed[x]);
+            else mixed[x][0] = g[0];
         }
         float * place = to + c;
 #pragma GCC unroll 6
-        for (int y = 0; y < side + 2; ++y) {
-            filter(side, columns[0][y], columns[1][y], columns[2][y], places);
+        for (int y = 0; y < places_along(tall); ++y) {
+            if (wide > 1) filter(side, mixed[0][y], mixed[1][y], mixed[2][y], places);
+            else places[0] = mixed[0][y];
 #pragma GCC unroll 6
-            for (int x = 0; x < side + 2; ++x, place += plane) {
+            for (int x = 0; x < places_along(wide); ++x, place += plane) {
                 if (count == WIDTH) *(unaligned *) place = places[x];
                 else copy((const float *) &places[x], 1, count, place);
             }
@@ -146,8 +191,7 @@ INLINE void filter_channels(int side, const struct plan * p, int64_t row, int64_
 }
 
 static void transform_channels(const struct plan * p, int64_t row, int64_t channel, int64_t channels, float * to, int64_t plane) {
-    if (p->side == SIDE_2) filter_channels(SIDE_2, p, row, channel, channels, to, plane);
-    else filter_channels(SIDE_4, p, row, channel, channels, to, plane);
+    WITH_TILES(p, filter_channels, p, row, channel, channels, to, plane);
 }
 
 /// `depth` channels of a row of the kernel, or pairs of them, from one on, as [places][depth], `plane` elements from place to place.
@@ -172,15 +216,22 @@ static inline const float * plane_at(const struct plan * p, int64_t batch, int64
     const int64_t place = plane * planes->stride - planes->pad + channel % planes->kernel * planes->dilation;
     if (place < 0 || place >= planes->volume) return NULL;
     const int64_t planes_before = (batch * p->image->ne[2] + channel / planes->kernel) * planes->volume + place;
-    return (const float *) p->image->data + planes_before * p->height * p->image->ne[0];
+    return (const float *) p->image->data + planes_before * p->height * p->width;
 }
 
 /// `count` elements of a line of a plane from `x` on, with zeros beside it.
 INLINE void read_line(const struct plan * p, const float * plane, int64_t x, int64_t y, int64_t count, float * to) {
-    const int64_t width = p->image->ne[0], left = min_of(x < 0 ? -x : 0, count), right = min_of(width - x, count);
+    const int64_t width = p->width, left = min_of(x < 0 ? -x : 0, count), right = min_of(width - x, count);
     const bool whole = y >= 0 && y < p->height && left == 0 && right == count;
     for (int64_t i = 0; !whole && i < count; i += WIDTH) *(unaligned *) (to + i) = all(0);
     if (y >= 0 && y < p->height && left < right) copy(plane + y * width + x + left, 1, right - left, to + left);
+}
+
+/// The same as whole vectors: where they lie, or a copy in `room`.
+INLINE const float * vectors_of_line(const struct plan * p, const float * plane, int64_t x, int64_t y, int64_t count, float * room) {
+    if (y >= 0 && y < p->height && x >= 0 && x + count <= p->width && count % WIDTH == 0) return plane + y * p->width + x;
+    read_line(p, plane, x, y, count, room);
+    return room;
 }
 
 /// The pixels of a line that WIDTH tiles beside one another begin with, then those after them, to the side + 2 that a tile has.
@@ -198,51 +249,59 @@ INLINE void columns_of(int side, const float * line, vector * to) {
 
 /// Tiles beside one another, the first at (x, y): their pixels, transformed, as [places] rows that are `stride` apart. There may be
 /// written as much as `free` elements of a row.
-INLINE void spread_tiles(int side, const struct plan * p, const float * plane, int64_t x, int64_t y, int64_t count, float * to, int64_t stride,
-                         int64_t free) {
+INLINE void spread_tiles(int wide, int tall, const struct plan * p, const float * plane, int64_t x, int64_t y, int64_t count, float * to,
+                         int64_t stride, int64_t free) {
     enum { MOST = SIDE_4 + 2 };
     float lines[MOST][SIDE_4 * PANEL + 2 * WIDTH];
-    const int places = side + 2;
-    for (int i = 0; i < places; ++i) read_line(p, plane, side * x - p->s->p0, side * y - p->s->p1 + i, side * count + 2, lines[i]);
+    const int side = wide > tall ? wide : tall, columns = places_along(wide), rows = places_along(tall);
+    const float * from[MOST];
+    for (int i = 0; i < rows; ++i) {
+        const int64_t above = tall * y - p->top + i;
+        if (wide > 1) read_line(p, plane, side * x - p->left, above, side * count + 2, lines[i]);
+        from[i] = wide > 1 ? lines[i] : vectors_of_line(p, plane, x - p->left, above, count, lines[i]);
+    }
     for (int64_t t = 0; t < count; t += WIDTH) {
         vector tile[MOST * MOST];
 #pragma GCC unroll 6
-        for (int i = 0; i < places; ++i) columns_of(side, lines[i] + side * t, tile + i * places);
+        for (int i = 0; i < rows; ++i) {
+            if (wide > 1) columns_of(side, from[i] + side * t, tile + i * columns);
+            else tile[i] = *(const unaligned *) (from[i] + t);
+        }
 #pragma GCC unroll 6
-        for (int i = 0; i < places; ++i) spread(side, tile + i, places, tile + i);
+        for (int i = 0; i < columns && tall > 1; ++i) spread(side, tile + i, columns, tile + i);
         float * row = to + t;
 #pragma GCC unroll 6
-        for (int i = 0; i < places; ++i) {
-            spread(side, tile + i * places, 1, tile + i * places);
+        for (int i = 0; i < rows; ++i) {
+            if (wide > 1) spread(side, tile + i * columns, 1, tile + i * columns);
 #pragma GCC unroll 6
-            for (int j = 0; j < places; ++j, row += stride) {
-                if (t + WIDTH <= free) *(unaligned *) row = tile[i * places + j];
-                else copy((const float *) &tile[i * places + j], 1, count - t, row);
+            for (int j = 0; j < columns; ++j, row += stride) {
+                if (t + WIDTH <= free) *(unaligned *) row = tile[i * columns + j];
+                else copy((const float *) &tile[i * columns + j], 1, count - t, row);
             }
         }
     }
 }
 
-static void transform(const struct plan * p, const float * plane, int64_t x, int64_t y, int64_t count, float * to, int64_t stride, int64_t free) {
-    if (p->side == SIDE_2) spread_tiles(SIDE_2, p, plane, x, y, count, to, stride, free);
-    else spread_tiles(SIDE_4, p, plane, x, y, count, to, stride, free);
-}
-
 /// The products of one channel of tiles beside one another, [places] rows that are `stride` apart, as lines of pixels. Whole vectors are
 /// read and written.
-INLINE void gather_tiles(int side, const float * from, int64_t stride, int64_t count, float lines[SIDE_4][SIDE_4 * (PANEL + WIDTH)]) {
+INLINE void gather_tiles(int wide, int tall, const float * from, int64_t stride, int64_t count, float lines[SIDE_4][SIDE_4 * (PANEL + WIDTH)]) {
     enum { MOST = SIDE_4 + 2 };
-    const int places = side + 2;
+    const int side = wide > tall ? wide : tall, columns = places_along(wide), rows = places_along(tall);
     for (int64_t t = 0; t < count; t += WIDTH) {
         vector sums[MOST * MOST], mixed[SIDE_4 * MOST], pixels[SIDE_4];
 #pragma GCC unroll 36
-        for (int i = 0; i < places * places; ++i) sums[i] = *(const unaligned *) (from + i * stride + t);
+        for (int i = 0; i < rows * columns; ++i) sums[i] = *(const unaligned *) (from + i * stride + t);
 #pragma GCC unroll 6
-        for (int x = 0; x < places; ++x) gather(side, sums + x, places, mixed + x, places);
+        for (int x = 0; x < columns && tall > 1; ++x) gather(side, sums + x, columns, mixed + x, columns);
 #pragma GCC unroll 4
-        for (int y = 0; y < side; ++y) {
-            unaligned * line = (unaligned *) (lines[y] + side * t);
-            gather(side, mixed + y * places, 1, pixels, 1);
+        for (int y = 0; y < tall; ++y) {
+            const vector * of_line = (tall > 1 ? mixed : sums) + y * columns;
+            unaligned * line = (unaligned *) (lines[y] + wide * t);
+            if (wide == 1) {
+                line[0] = of_line[0];
+                continue;
+            }
+            gather(side, of_line, 1, pixels, 1);
             if (side == SIDE_2) {
                 line[0] = interleave_first(pixels[0], pixels[1]), line[1] = interleave_last(pixels[0], pixels[1]);
                 continue;
@@ -254,11 +313,6 @@ INLINE void gather_tiles(int side, const float * from, int64_t stride, int64_t c
     }
 }
 
-static void transform_back(const struct plan * p, const float * from, int64_t stride, int64_t count, float lines[SIDE_4][SIDE_4 * (PANEL + WIDTH)]) {
-    if (p->side == SIDE_2) gather_tiles(SIDE_2, from, stride, count, lines);
-    else gather_tiles(SIDE_4, from, stride, count, lines);
-}
-
 /// The transforms subtract pixels: of an infinity, or of numbers whose sum is none, they make what is not a number, in pixels too that meet
 /// none of it. In such places of a line from (x, y) on there comes the sum of products itself.
 static __attribute__((noinline)) void mend_line(const struct plan * p, int64_t batch, int64_t channel, int64_t x, int64_t y, int64_t plane,
@@ -266,12 +320,12 @@ static __attribute__((noinline)) void mend_line(const struct plan * p, int64_t b
     float sums[SIDE_4 * PANEL] = {0}, pixels[SIDE_4 * PANEL + 2 * WIDTH], kernel[9];
     for (int64_t c = 0; c < p->channels; ++c) {
         const float * image = plane_at(p, batch, c, plane);
-        const int64_t place = channel * p->kernel->nb[3] + c * 9 * p->kernel->nb[0];
-        widen(p->kernel->type, p->s->types, (const char *) p->kernel->data + place, 9, kernel);
-        for (int ky = 0; ky < 3 && image != NULL; ++ky) {
-            read_line(p, image, x - p->s->p0, y - p->s->p1 + ky, count + 2, pixels);
-            for (int kx = 0; kx < 3; ++kx) {
-                for (int64_t i = 0; i < count; ++i) sums[i] += kernel[3 * ky + kx] * pixels[i + kx];
+        const int64_t taps = p->kw * p->kh, place = channel * p->kernel->nb[3] + c * taps * p->kernel->nb[0];
+        widen(p->kernel->type, p->s->types, (const char *) p->kernel->data + place, taps, kernel);
+        for (int64_t ky = 0; ky < p->kh && image != NULL; ++ky) {
+            read_line(p, image, x - p->left, y - p->top + ky, count + p->kw - 1, pixels);
+            for (int64_t kx = 0; kx < p->kw; ++kx) {
+                for (int64_t i = 0; i < count; ++i) sums[i] += kernel[p->kw * ky + kx] * pixels[i + kx];
             }
         }
     }
@@ -295,20 +349,22 @@ static void read_panel(const struct plan * p, int64_t channel, int64_t first, fl
         const float * pixels = plane_at(p, t / p->tiles, channel, t % p->tiles / p->of_plane);
         along = min_of(p->across - tile % p->across, end - t);
         for (int64_t place = 0; pixels == NULL && place < p->places; ++place) memset(to + place * stride + lane, 0, along * sizeof *to);
-        if (pixels != NULL) transform(p, pixels, tile % p->across, tile / p->across, along, to + lane, stride, PANEL - lane);
+        if (pixels != NULL) WITH_TILES(p, spread_tiles, p, pixels, tile % p->across, tile / p->across, along, to + lane, stride, PANEL - lane);
     }
 }
 
 /// Transforms tiles of some channels, the panels from the tile `origin` of all images on. `channel` is even.
 static void read_panels(const struct plan * p, int64_t origin, int64_t panels, int64_t channel, int64_t count, float * to) {
-    const int64_t stride = p->panel, end = channel + count;
+    const int64_t stride = p->panel, size = p->places * stride, end = channel + count, step = p->s->pairs ? 2 : 1;
     float wide[MOST_PLACES * 2 * PANEL] __attribute__((aligned(64))) = {0};
-    for (int64_t first = origin; panels > 0; --panels, first += PANEL, to += p->places * stride) {
-        for (int64_t c = channel; !p->s->pairs && c < end; ++c) read_panel(p, c, first, to + c * PANEL, stride);
-        for (int64_t c = channel; p->s->pairs && c < end; c += 2) {
-            const int64_t both = min_of(end - c, 2);
-            for (int64_t i = 0; i < both; ++i) read_panel(p, c + i, first, wide + i * PANEL, 2 * PANEL);
-            for (int place = 0; place < p->places; ++place) pair_panel(wide + place * 2 * PANEL, both, to + place * stride + c / 2 * PANEL);
+    for (int64_t c = channel; c < end; c += step) {  // lines of a channel go on from panel to panel
+        for (int64_t panel = 0; panel < panels; ++panel) {
+            const int64_t first = origin + panel * PANEL, both = min_of(end - c, 2);
+            if (!p->s->pairs) read_panel(p, c, first, to + panel * size + c * PANEL, stride);
+            for (int64_t i = 0; p->s->pairs && i < both; ++i) read_panel(p, c + i, first, wide + i * PANEL, 2 * PANEL);
+            for (int place = 0; p->s->pairs && place < p->places; ++place) {
+                pair_panel(wide + place * 2 * PANEL, both, to + panel * size + place * stride + c / 2 * PANEL);
+            }
         }
     }
 }
@@ -353,19 +409,19 @@ static void multiply_panels(const struct work * w, const float * kernel, int64_t
 /// Transforms the products back to `count` channels of the result.
 static void write_panels(const struct work * w, int64_t origin, int64_t panels, int64_t channel, int64_t count) {
     const struct plan * p = &w->plan;
-    const int64_t width = w->dst->ne[0], height = w->dst->ne[1] / p->planes.result;
-    for (int64_t panel = 0; panel < panels; ++panel) {
-        const int64_t first = origin + panel * PANEL, end = min_of(first + PANEL, p->tiles * p->image->ne[3]);
-        for (int64_t i = 0; i < count; ++i) {
+    const int64_t width = p->result_width, height = p->result_height;
+    for (int64_t i = 0; i < count; ++i) {
+        for (int64_t panel = 0; panel < panels; ++panel) {
+            const int64_t first = origin + panel * PANEL, end = min_of(first + PANEL, p->tiles * p->image->ne[3]);
             for (int64_t t = first, along; t < end; t += along) {
                 float lines[SIDE_4][SIDE_4 * (PANEL + WIDTH)];
                 const int64_t batch = t / p->tiles, plane = t % p->tiles / p->of_plane, tile = t % p->of_plane;
-                const int64_t x = tile % p->across * p->side, y = tile / p->across * p->side;
+                const int64_t x = tile % p->across * p->wide, y = tile / p->across * p->tall;
                 along = min_of(p->across - tile % p->across, end - t);
-                transform_back(p, w->products + panel * p->places * p->product + i * PANEL + t - first, p->product, along, lines);
-                const int64_t pixels = min_of(p->side * along, width - x);
-                float * result = (float *) w->dst->data + (batch * p->rows + channel + i) * width * w->dst->ne[1];
-                for (int64_t row = 0; row < min_of(p->side, height - y); ++row) {
+                WITH_TILES(p, gather_tiles, w->products + panel * p->places * p->product + i * PANEL + t - first, p->product, along, lines);
+                const int64_t pixels = min_of(p->wide * along, width - x);
+                float * result = (float *) w->dst->data + (batch * p->rows + channel + i) * w->dst->ne[0] * w->dst->ne[1];
+                for (int64_t row = 0; row < min_of(p->tall, height - y); ++row) {
                     const int64_t at = (plane * height + y + row) * width + x;
                     if (some_are_not_finite(lines[row], pixels)) mend_line(p, batch, channel + i, x, y + row, plane, pixels, lines[row]);
                     add_sums(w->dst, channel + i, at, batch, pixels, lines[row]);
