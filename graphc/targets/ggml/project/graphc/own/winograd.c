@@ -20,7 +20,9 @@
 
 enum {
     GROUP = 2,               // panels that are multiplied together
-    GROUP_OF_LINES = 8,      // where tiles lie along one axis
+    GROUP_OF_LINES = 8,      // where tiles lie along one axis,
+    MOST_OF_LINES = 1 << 18, // if no more than so much of them is transformed
+    MANY = 64,               // panels of such tiles, of which each thread transforms its own
     FEW = 4,                 // panels that a small image has at most
     FEW_GROUP = 8,           // panels of small images that are multiplied together
     CHANNELS = 8 * ROWS,     // of the result that are computed together
@@ -81,8 +83,9 @@ static struct plan plan_with(int64_t side, const struct ggml_tensor * kernel, co
     p.few = p.tiles <= FEW * PANEL;
     p.panel = odd_vectors(p.depth * PANEL);
     p.images = p.panels * p.places * p.panel;
-    p.shared = p.few || p.images <= MOST_PIXELS;
-    p.group = p.few ? min_of(p.panels, FEW_GROUP) : p.wide == 1 || p.tall == 1 ? min_of(p.panels, GROUP_OF_LINES) : GROUP;
+    p.shared = p.few || (p.images <= MOST_PIXELS && (p.wide == p.tall || p.panels < MANY));
+    p.group = p.few ? min_of(p.panels, FEW_GROUP) : GROUP;
+    if (!p.few && p.wide != p.tall) p.group = min_of(min_of(p.panels, GROUP_OF_LINES), MOST_OF_LINES / (p.places * p.panel) + 1);
     p.together = even_split(p.rows, p.few && p.panels <= FEWEST ? FEW_CHANNELS : CHANNELS);
     p.deep = AT_ONCE / p.together / DEEP * DEEP;
     p.plane = p.few ? 0 : odd_vectors(p.depth * p.rows);
@@ -124,10 +127,21 @@ bool graphc_takes_winograd(const struct ggml_tensor * kernel, const struct ggml_
     return taken && plan_of(kernel, image, s).weights <= MOST_WEIGHTS;
 }
 
+/// True if tiles along one axis take less time than `graphc_conv_2d`. What is beside the products is counted in vectors of them that take as
+/// long, as was measured.
+static bool lines_pay(const struct plan * p, int64_t pixels) {
+    enum { READ = 18, WRITTEN = 30, FILTERED = 6, PACKED = 15 };
+    const int64_t vectors = p->places * parts_of(p->tiles, WIDTH), rows = p->few ? p->rows * 7 / 5 : p->rows;
+    const int64_t here = vectors * (p->channels * (rows + READ) + p->rows * WRITTEN) + p->channels * p->rows * FILTERED;
+    const int64_t direct = 3 * parts_of(pixels, WIDTH) * p->channels * (p->rows * 3 / 2 + PACKED);
+    return here < direct - direct / 10;
+}
+
 bool graphc_prefers_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
     const struct plan p = plan_of(kernel, image, s);
     const int64_t pixels = p.result_width * p.result_height * p.planes.result;
-    return kernel->ne[2] >= LEAST_CHANNELS && products_of(&p) < p.kw * p.kh * parts_of(pixels, WIDTH);
+    if (kernel->ne[2] < LEAST_CHANNELS) return false;
+    return p.wide == p.tall ? products_of(&p) < 9 * parts_of(pixels, WIDTH) : lines_pay(&p, pixels);
 }
 
 int64_t graphc_winograd_size(const struct ggml_tensor * kernel, const struct ggml_tensor * image,
