@@ -150,6 +150,9 @@ int64_t graphc_winograd_size(const struct ggml_tensor * kernel, const struct ggm
     return p.weights + p.images + threads * p.each + WIDTH;
 }
 
+/// So many elements in whole vectors.
+static inline int64_t whole_vectors(int64_t count) { return parts_of(count, WIDTH) * WIDTH; }
+
 /// Along an axis of the image on which a tile has `side` pixels of the result, or 1 if the kernel leaves it alone: elements of the kernel,
 /// and numbers of a transformed tile.
 static inline int taps_along(int side) { return side == 1 ? 1 : 3; }
@@ -233,18 +236,19 @@ static inline const float * plane_at(const struct plan * p, int64_t batch, int64
     return (const float *) p->image->data + planes_before * p->height * p->width;
 }
 
-/// `count` elements of a line of a plane from `x` on, with zeros beside it.
-INLINE void read_line(const struct plan * p, const float * plane, int64_t x, int64_t y, int64_t count, float * to) {
+/// `count` elements of a line of a plane from `x` on, with zeros beside it, and behind them to `room`: what lies there by chance could be
+/// numbers that are too small for a processor to be fast with.
+INLINE void read_line(const struct plan * p, const float * plane, int64_t x, int64_t y, int64_t count, int64_t room, float * to) {
     const int64_t width = p->width, left = min_of(x < 0 ? -x : 0, count), right = min_of(width - x, count);
     const bool whole = y >= 0 && y < p->height && left == 0 && right == count;
-    for (int64_t i = 0; !whole && i < count; i += WIDTH) *(unaligned *) (to + i) = all(0);
+    for (int64_t i = whole ? count : 0; i < room; i += WIDTH) *(unaligned *) (to + i) = all(0);
     if (y >= 0 && y < p->height && left < right) copy(plane + y * width + x + left, 1, right - left, to + left);
 }
 
 /// The same as whole vectors: where they lie, or a copy in `room`.
 INLINE const float * vectors_of_line(const struct plan * p, const float * plane, int64_t x, int64_t y, int64_t count, float * room) {
     if (y >= 0 && y < p->height && x >= 0 && x + count <= p->width && count % WIDTH == 0) return plane + y * p->width + x;
-    read_line(p, plane, x, y, count, room);
+    read_line(p, plane, x, y, count, whole_vectors(count), room);
     return room;
 }
 
@@ -271,7 +275,7 @@ INLINE void spread_tiles(int wide, int tall, const struct plan * p, const float 
     const float * from[MOST];
     for (int i = 0; i < rows; ++i) {
         const int64_t above = tall * y - p->top + i;
-        if (wide > 1) read_line(p, plane, side * x - p->left, above, side * count + 2, lines[i]);
+        if (wide > 1) read_line(p, plane, side * x - p->left, above, side * count + 2, side * whole_vectors(count) + 2, lines[i]);
         from[i] = wide > 1 ? lines[i] : vectors_of_line(p, plane, x - p->left, above, count, lines[i]);
     }
     for (int64_t t = 0; t < count; t += WIDTH) {
@@ -296,9 +300,9 @@ INLINE void spread_tiles(int wide, int tall, const struct plan * p, const float 
     }
 }
 
-/// The products of one channel of tiles beside one another, [places] rows that are `stride` apart, as lines of pixels. Whole vectors are
-/// read and written.
-INLINE void gather_tiles(int wide, int tall, const float * from, int64_t stride, int64_t count, float lines[SIDE_4][SIDE_4 * (PANEL + WIDTH)]) {
+/// The products of one channel of a panel's tiles, [places] rows that are `stride` apart, as lines of pixels. Whole vectors are read and
+/// written.
+INLINE void gather_tiles(int wide, int tall, const float * from, int64_t stride, int64_t count, float lines[SIDE_4][SIDE_4 * PANEL]) {
     enum { MOST = SIDE_4 + 2 };
     const int side = wide > tall ? wide : tall, columns = places_along(wide), rows = places_along(tall);
     for (int64_t t = 0; t < count; t += WIDTH) {
@@ -337,7 +341,7 @@ static __attribute__((noinline)) void mend_line(const struct plan * p, int64_t b
         const int64_t taps = p->kw * p->kh, place = channel * p->kernel->nb[3] + c * taps * p->kernel->nb[0];
         widen(p->kernel->type, p->s->types, (const char *) p->kernel->data + place, taps, kernel);
         for (int64_t ky = 0; ky < p->kh && image != NULL; ++ky) {
-            read_line(p, image, x - p->left, y - p->top + ky, count + p->kw - 1, pixels);
+            read_line(p, image, x - p->left, y - p->top + ky, count + p->kw - 1, count + p->kw - 1, pixels);
             for (int64_t kx = 0; kx < p->kw; ++kx) {
                 for (int64_t i = 0; i < count; ++i) sums[i] += kernel[p->kw * ky + kx] * pixels[i + kx];
             }
@@ -365,6 +369,8 @@ static void read_panel(const struct plan * p, int64_t channel, int64_t first, fl
         for (int64_t place = 0; pixels == NULL && place < p->places; ++place) memset(to + place * stride + lane, 0, along * sizeof *to);
         if (pixels != NULL) WITH_TILES(p, spread_tiles, p, pixels, tile % p->across, tile / p->across, along, to + lane, stride, PANEL - lane);
     }
+    const int64_t lanes = end - first, rest = whole_vectors(lanes) - lanes;
+    for (int64_t place = 0; rest > 0 && place < p->places; ++place) memset(to + place * stride + lanes, 0, rest * sizeof *to);
 }
 
 /// Transforms tiles of some channels, the panels from the tile `origin` of all images on. `channel` is even.
@@ -427,20 +433,21 @@ static void write_panels(const struct work * w, int64_t origin, int64_t panels, 
     for (int64_t i = 0; i < count; ++i) {
         for (int64_t panel = 0; panel < panels; ++panel) {
             const int64_t first = origin + panel * PANEL, end = min_of(first + PANEL, p->tiles * p->image->ne[3]);
+            float lines[SIDE_4][SIDE_4 * PANEL];
+            WITH_TILES(p, gather_tiles, w->products + panel * p->places * p->product + i * PANEL, p->product, end - first, lines);
             for (int64_t t = first, along; t < end; t += along) {
-                float lines[SIDE_4][SIDE_4 * (PANEL + WIDTH)];
                 const int64_t batch = t / p->tiles, plane = t % p->tiles / p->of_plane, tile = t % p->of_plane;
                 const int64_t x = tile % p->across * p->wide, y = tile / p->across * p->tall;
                 along = min_of(p->across - tile % p->across, end - t);
-                WITH_TILES(p, gather_tiles, w->products + panel * p->places * p->product + i * PANEL + t - first, p->product, along, lines);
                 const int64_t pixels = min_of(p->wide * along, width - x);
                 float * result = (float *) w->dst->data + (batch * p->rows + channel + i) * w->dst->ne[0] * w->dst->ne[1];
                 for (int64_t row = 0; row < min_of(p->tall, height - y); ++row) {
+                    float * line = lines[row] + (t - first) * p->wide;
                     const int64_t at = (plane * height + y + row) * width + x;
-                    if (some_are_not_finite(lines[row], pixels)) mend_line(p, batch, channel + i, x, y + row, plane, pixels, lines[row]);
-                    add_sums(w->dst, channel + i, at, batch, pixels, lines[row]);
-                    if (p->s->activation.function) activate(&p->s->activation, lines[row], NULL, pixels, result + at);
-                    else copy(lines[row], 1, pixels, result + at);
+                    if (some_are_not_finite(line, pixels)) mend_line(p, batch, channel + i, x, y + row, plane, pixels, line);
+                    add_sums(w->dst, channel + i, at, batch, pixels, line);
+                    if (p->s->activation.function) activate(&p->s->activation, line, NULL, pixels, result + at);
+                    else copy(line, 1, pixels, result + at);
                 }
             }
         }
