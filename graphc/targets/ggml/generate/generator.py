@@ -47,7 +47,7 @@ from graphc.targets.ggml.program.launch import (
     Launch,
     Launches,
 )
-from graphc.targets.ggml.program.program import Call, Packing, Program
+from graphc.targets.ggml.program.program import Call, Packing, Program, Weight
 from graphc.targets.ggml.program.tensor import STORAGE, Quad, Tensor, checked, dense
 
 MOST_BUFFERS = 8
@@ -137,34 +137,36 @@ class Generator:
     def packed(self, array: Array, order: Order, dtype: np.dtype) -> Array | None:
         """A weight that nothing else reads, which is brought to the device in another order of its axes, or as a type that is no
         larger; None if it is none."""
-        buffer = array.buffer
-        weight = None if buffer is None or buffer.tensor.weight < 0 else self.program.weights[buffer.tensor.weight]
-        if buffer is None or weight is None or self.reads[buffer.tensor.weight] != 1 or weight.packing is not None:
+        found = self._plain_weight(array, dtype)
+        if found is None or (rank := len(found[1].shape)) > 4:
             return None
-        rank, stored = len(weight.shape), weight.stored.dtype
-        if rank > 4 or buffer.order != PLAIN or buffer.dtype != stored or dtype.itemsize > stored.itemsize:
-            return None
-        tensor = dense(STORAGE[dtype], (product(buffer.ne), 1, 1, 1), 1, weight=buffer.tensor.weight)
         packing = Packing(tuple(rank - 1 - axis for axis in order if axis < rank), dtype)
-        self.program.weights[buffer.tensor.weight] = replace(weight, tensor=tensor, packing=packing)
-        return Array.of(Buffer(tensor, dtype, buffer.ne, order))
+        return self._brought(*found, packing, array.ne, order)
 
     def of_doubled(self, kernel: Array) -> Array | None:
         """A kernel of 3 x 3 that nothing else reads as those for an image that is not doubled yet, [2, 2, C, 4 * C_out], which
         are brought to the device in its place; None if it is none."""
-        buffer, dtype = kernel.buffer, self.multiplied
+        found = self._plain_weight(kernel, self.multiplied)
+        if found is None or len(found[1].shape) != 4 or kernel.ne[:2] != (3, 3):
+            return None
+        packing = Packing((0, 2, 3, 1), self.multiplied, of_doubled=True)
+        return self._brought(*found, packing, (2, 2, kernel.ne[2], 4 * kernel.ne[3]), KERNELS_LAST)
+
+    def _plain_weight(self, array: Array, dtype: np.dtype) -> tuple[Buffer, Weight] | None:
+        """The buffer of a weight that nothing else reads, as it is stored, in a type that is no smaller; None if it is none."""
+        buffer = array.buffer
         weight = None if buffer is None or buffer.tensor.weight < 0 else self.program.weights[buffer.tensor.weight]
         if buffer is None or weight is None or self.reads[buffer.tensor.weight] != 1 or weight.packing is not None:
             return None
         stored = weight.stored.dtype
-        plain = buffer.order == PLAIN and buffer.dtype == stored and len(weight.shape) == 4 and buffer.ne[:2] == (3, 3)
-        if not plain or dtype.itemsize > stored.itemsize:
-            return None
-        ne: Quad = (2, 2, buffer.ne[2], 4 * buffer.ne[3])
-        tensor = dense(STORAGE[dtype], (product(ne), 1, 1, 1), 1, weight=buffer.tensor.weight)
-        packing = Packing((0, 2, 3, 1), dtype, of_doubled=True)
+        plain = buffer.order == PLAIN and buffer.dtype == stored and dtype.itemsize <= stored.itemsize
+        return (buffer, weight) if plain else None
+
+    def _brought(self, buffer: Buffer, weight: Weight, packing: Packing, ne: Quad, order: Order) -> Array:
+        """What is brought to the device in a weight's place."""
+        tensor = dense(STORAGE[packing.dtype], (product(ne), 1, 1, 1), 1, weight=buffer.tensor.weight)
         self.program.weights[buffer.tensor.weight] = replace(weight, tensor=tensor, packing=packing)
-        return Array.of(Buffer(tensor, dtype, ne, KERNELS_LAST))
+        return Array.of(Buffer(tensor, packing.dtype, ne, order))
 
     @property
     def multiplied(self) -> np.dtype:

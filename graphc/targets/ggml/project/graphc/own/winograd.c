@@ -40,8 +40,7 @@ enum {
 struct plan {
     const struct graphc_conv_2d_settings * s;
     const struct ggml_tensor * kernel, * image;
-    int64_t side, places;  // pixels of the result along a tile's side; numbers of a transformed tile
-    int64_t wide, tall;    // pixels of the result that a tile has across and down: `side`, or 1 along an axis that the kernel leaves alone
+    int64_t wide, tall, places;  // pixels of the result that a tile has across and down, 1 where the kernel has; numbers of a transformed tile
     struct graphc_planes planes;
     int64_t channels, rows;  // channels with each plane of the kernel
     int64_t kw, kh, width, height, left, top;  // of a plane of the kernel, of one of the image, and of what is beside it
@@ -63,7 +62,7 @@ static bool along_planes(const struct ggml_tensor * kernel, const struct graphc_
 
 static struct plan plan_with(int64_t side, const struct ggml_tensor * kernel, const struct ggml_tensor * image,
                              const struct graphc_conv_2d_settings * s) {
-    struct plan p = {.s = s, .kernel = kernel, .image = image, .side = side, .planes = planes_of(s), .rows = kernel->ne[3]};
+    struct plan p = {.s = s, .kernel = kernel, .image = image, .planes = planes_of(s), .rows = kernel->ne[3]};
     p.channels = kernel->ne[2] * p.planes.kernel;
     p.kw = kernel->ne[0], p.kh = kernel->ne[1] / p.planes.kernel;
     p.width = image->ne[0], p.height = image->ne[1] / p.planes.volume, p.left = s->p0, p.top = s->p1;
