@@ -186,7 +186,7 @@ def test_killed_in_mid_job_it_comes_back(models, tmp_path):
 
 def test_a_graceful_stop_keeps_the_queue(models, tmp_path):
     running = Process(models, tmp_path, "--patience", "0")
-    post(running.client, "at-hand", steps=500)
+    post(running.client, "at-hand", steps=500, n_iter=20)
     until(lambda: running.client.get("/sdapi/v1/progress").json()["state"]["sampling_step"] >= 1)
     post(running.client, "waiting")
     until(lambda: running.client.get("/internal/pending-tasks").json()["size"] == 1)
@@ -214,7 +214,7 @@ def test_jobs_of_several_clients_go_together(models, tmp_path, monkeypatch):
     with Served(Setup((models,), tmp_path, threads=1)) as served:
         asked = [{"prompt": f"{place} circles", "seed": place, "steps": 3 + place} for place in range(4)]
         alone = [served.paint(**each)["images"] for each in asked]
-        post(served.client, "long", steps=500, width=128)
+        post(served.client, "long", steps=500, width=128, n_iter=20)
         until(lambda: served.service.painter.turn)
         found = {}
 
@@ -243,7 +243,7 @@ def test_jobs_of_several_clients_go_together(models, tmp_path, monkeypatch):
 
 def test_of_several_one_is_interrupted(models, tmp_path):
     with Served(Setup((models,), tmp_path, threads=1)) as served:
-        post(served.client, "before", steps=500, width=128)
+        post(served.client, "before", steps=500, width=128, n_iter=20)
         until(lambda: served.service.painter.turn)
         answers = {}
 
@@ -272,7 +272,7 @@ def test_of_several_one_is_interrupted(models, tmp_path):
 
 def test_a_full_queue_says_so(models, tmp_path):
     with Served(Setup((models,), tmp_path, limits=Limits(waiting=1), threads=1)) as served:
-        post(served.client, "one", steps=400)
+        post(served.client, "one", steps=400, n_iter=20)
         until(lambda: served.service.painter.turn)
         post(served.client, "two")
         until(lambda: served.get("/internal/pending-tasks")["size"] == 1)

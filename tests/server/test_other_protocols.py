@@ -63,9 +63,10 @@ def test_a_job_of_stable_diffusion_cpp(served):
 
 
 def test_a_job_is_cancelled_while_it_waits_and_while_it_is_painted(served):
-    long = {"width": 64, "height": 64, "sample_params": {"sample_steps": 500}}
-    first, second = (served.client.post("/sdcpp/v1/img_gen", json=long).json()["poll_url"] for _ in range(2))
-    until(lambda: served.get(first).get("progress"))
+    long = {"width": 64, "height": 64, "batch_count": 50, "sample_params": {"sample_steps": 500}}
+    first = served.client.post("/sdcpp/v1/img_gen", json=long).json()["poll_url"]
+    until(lambda: served.get(first).get("progress"))  # two that wait and are alike would be painted together
+    second = served.client.post("/sdcpp/v1/img_gen", json=long).json()["poll_url"]
     assert served.get(second)["queue_position"] == 1
     for place in (second, first):
         assert served.post(f"{place}/cancel")["status"] == "cancelled"

@@ -178,7 +178,7 @@ def test_outpainting_keeps_the_picture(served):
 
 
 def test_a_job_can_be_ended_and_put_before_others(served):
-    first = served.post("/graphc/v1/jobs", {"settings": {**SMALL, "steps": 400}})["id"]
+    first = served.post("/graphc/v1/jobs", {"settings": {**SMALL, "steps": 400, "batches": 12}})["id"]
     until(lambda: served.service.painter.turn and served.service.painter.turn.step > 0)
     others = [served.post("/graphc/v1/jobs", {"settings": {**SMALL, "seed": seed}})["id"] for seed in range(3)]
     assert [job["id"] for job in served.get("/graphc/v1/jobs")["jobs"]] == [first, *others]

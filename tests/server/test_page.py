@@ -327,7 +327,7 @@ def test_the_gallery_is_searched_used_again_and_cleared(browser, served):
 
 
 def test_the_queue_is_shown_and_changed(browser, served):
-    long = served.post("/graphc/v1/jobs", {"settings": {**SMALL, "steps": 500, "prompt": "long"}})["id"]
+    long = served.post("/graphc/v1/jobs", {"settings": {**SMALL, "steps": 500, "batches": 20, "prompt": "long"}})["id"]
     until(lambda: served.service.painter.turn)
     for prompt in ("one", "two", "three"):
         write(browser, "#prompt", prompt)
