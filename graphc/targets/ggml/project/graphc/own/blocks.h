@@ -366,7 +366,8 @@ static inline void multiply(struct block * b) {
                 float * c = b->c + i * b->ldc + j;
                 move_ends(&ends, &first, i, j);
                 if (b->axis == 1) fetch_below(&ends, c, b->ldc, count);  // lines of images would often drive one another out
-                struct ahead ahead = rows_ahead(a + high * lda, lda * (int64_t) sizeof(float));
+                struct ahead ahead = {a, 0};
+                if (j == 0 && rows != workspace) ahead = rows_ahead(a + high * lda, lda * (int64_t) sizeof(float));
                 if (next < min_of(bottom + tall, b->rows)) ahead = (struct ahead){element(&b->a, next, 0), b->a.step}, next += LINES;
                 if (coming < b->coming_rows) ahead = (struct ahead){b->coming + coming * b->coming_step, b->coming_step};
                 if (wide == PANEL || wide == WIDTH) with[count](a, lda, panel, c, b->ldc, terms, &ends, ahead);

@@ -260,13 +260,14 @@ static inline void pair_panel(const float * from, int64_t rows, float * to) {
     }
 }
 
-/// Memory that is read soon: LINES lines of the cache in each of as many rows, `step` bytes apart.
+enum { LINE = 64, LINES = 8, BEAT = 4, SPREAD = 4096 };
+
+/// Memory that is read soon: LINES rows, `step` bytes apart, each as long as the rows of the tile that fetches them meanwhile. Two lines of
+/// the cache for each BEAT columns: fewer come too late where a product has few rows, and more keep back what is needed now.
 struct ahead {
     const void * at;
     int64_t step;
 };
-
-enum { LINE = 64, LINES = 16, SPREAD = 4096 };
 
 /// Has so many bytes come to the first cache.
 static inline void fetch(const char * at, int64_t bytes) {
@@ -352,10 +353,55 @@ struct terms {
 
 static inline struct terms one_line(int64_t depth) { return (struct terms){(int) depth, 1, 0}; }
 
-/// c[rows][PANEL] (+)= a[rows][terms] * panel[terms][PANEL], of so many `vectors` of the panel; rows of `a` are `down` elements apart, its
-/// columns `along`. `rows`, `vectors` and one of the two are constants where this is called, and so is `pairs`: true if an element stands
-/// for two numbers. What lies ahead is fetched a line at a time, which costs nothing here.
-static inline __attribute__((always_inline)) void tile(bool pairs, int rows, int vectors, const float * a, int64_t down, int64_t along, const float * panel,
+/// A sum and a product. Where there is an instruction for both, it is named: compilers would multiply for many sums first, and run out of
+/// registers.
+static inline vector multiply_add(vector sum, vector a, vector b) {
+#if defined(__FMA__)
+    __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+#else
+    return sum + a * b;
+#endif
+}
+
+/// Rows of a tile's `a`, from some column on: one after the other, `lda` elements apart, or `turned`, the columns so. With an address for
+/// each row there are too few registers: every third has one.
+struct left {
+    bool turned;
+    int rows;
+    int64_t lda;
+    const float * thirds[(ROWS + 2) / 3];
+};
+
+/// Some columns further.
+static inline __attribute__((always_inline)) void move_right(struct left * a, int64_t columns) {
+    const int64_t elements = a->turned ? columns * a->lda : columns;
+#pragma GCC unroll 16
+    for (int i = 0; i < (a->turned ? 1 : a->rows); i += 3) a->thirds[i / 3] += elements;
+}
+
+/// Adds the products of a column of `a`, so many behind where it stands, and a row of a panel.
+static inline __attribute__((always_inline)) void add_column(bool pairs, int vectors, const struct left * a, int behind, const float * panel,
+                                                             vector sums[ROWS][VECTORS]) {
+    vector column[VECTORS];
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; ++j) column[j] = *(const vector *) (panel + j * WIDTH);
+#pragma GCC unroll 16
+    for (int i = 0; i < a->rows; ++i) {
+        const float * element = a->turned ? &a->thirds[0][i] : &a->thirds[i / 3][i % 3 * a->lda + behind];
+        const vector factor = all(*element);
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; ++j) {
+            if (pairs) sums[i][j] = add_products(sums[i][j], (words_of){0} + *(const word *) element, (words_of) column[j]);
+            else sums[i][j] = multiply_add(sums[i][j], factor, column[j]);
+        }
+    }
+}
+
+/// c[rows][PANEL] (+)= a[rows][terms] * panel[terms][PANEL], of so many `vectors` of the panel; rows of `a` are `lda` elements apart, or,
+/// `turned`, its columns are. `pairs`, `turned`, `rows`, and `vectors` are constants where this is called; with `pairs`, an element stands
+/// for two numbers.
+static inline __attribute__((always_inline)) void tile(bool pairs, bool turned, int rows, int vectors, const float * from, int64_t lda, const float * panel,
                                                        float * c, int64_t ldc, struct terms terms, const struct ends * ends, struct ahead ahead) {
     vector sums[ROWS][VECTORS];
 #pragma GCC unroll 16
@@ -363,30 +409,33 @@ static inline __attribute__((always_inline)) void tile(bool pairs, int rows, int
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; ++j) sums[i][j] = (vector){0};
     }
-    const float * thirds[(ROWS + 2) / 3];  // with one for each row, there are too few registers for addresses
+    struct left a = {.turned = turned, .rows = rows, .lda = lda};
 #pragma GCC unroll 16
-    for (int i = 0; i < rows; i += 3) thirds[i / 3] = a + i * down;
+    for (int i = 0; i < rows; i += 3) a.thirds[i / 3] = from + i * lda;
+    const char * soon = (const char *) ahead.at;
+    const int64_t beats = terms.depth / BEAT * BEAT, row = terms.depth / (LINES * BEAT) * BEAT, some = row > 0 ? row : BEAT;
     for (int line = 0; line < terms.lines; ++line) {
-        for (int64_t k = 0; k < terms.depth; ++k) {
-            __builtin_prefetch((const char *) ahead.at + (k & (LINES - 1)) * ahead.step + (k & -LINES) * (LINE / LINES), 0, 2);
-            vector column[VECTORS];
+        int64_t k = 0;
+        for (; k < beats; soon += ahead.step) {
+            const char * next = soon;
+            for (const int64_t stop = k + some < beats ? k + some : beats; k < stop; k += BEAT) {
+                __builtin_prefetch(next, 0, 2);
+                __builtin_prefetch(next + LINE, 0, 2);
+                next += 2 * LINE;
 #pragma GCC unroll 4
-            for (int j = 0; j < vectors; ++j) column[j] = *(const vector *) (panel + j * WIDTH);
-#pragma GCC unroll 16
-            for (int i = 0; i < rows; ++i) {
-#pragma GCC unroll 4
-                for (int j = 0; j < vectors; ++j) {
-                    const float * element = &thirds[i / 3][i % 3 * down];
-                    if (pairs) sums[i][j] = add_products(sums[i][j], (words_of){0} + *(const word *) element, (words_of) column[j]);
-                    else sums[i][j] += *element * column[j];
+                for (int beat = 0; beat < BEAT; ++beat) {
+                    add_column(pairs, vectors, &a, turned ? 0 : beat, panel + beat * PANEL, sums);
+                    if (turned) move_right(&a, 1);
                 }
+                if (!turned) move_right(&a, BEAT);
+                panel += BEAT * PANEL;
             }
-#pragma GCC unroll 16
-            for (int i = 0; i < rows; i += 3) thirds[i / 3] += along;
-            panel += PANEL;
         }
-#pragma GCC unroll 16
-        for (int i = 0; i < rows; i += 3) thirds[i / 3] += terms.leap * along;
+        for (; k < terms.depth; ++k, panel += PANEL) {
+            add_column(pairs, vectors, &a, 0, panel, sums);
+            move_right(&a, 1);
+        }
+        move_right(&a, terms.leap);
     }
     const struct addend * other = ends->others;
     const bool vector_alone = other->from != NULL && other->along && other->down == 0 && other[1].from == NULL && !ends->added;
@@ -430,27 +479,27 @@ static inline __attribute__((always_inline)) void tile(bool pairs, int rows, int
 #define TILE(n) \
     static __attribute__((noinline)) void tile_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
                                                    struct terms terms, const struct ends * ends, struct ahead ahead) { \
-        tile(false, n, VECTORS, a, lda, 1, panel, c, ldc, terms, ends, ahead); \
+        tile(false, false, n, VECTORS, a, lda, panel, c, ldc, terms, ends, ahead); \
     } \
     static __attribute__((noinline)) void transposed_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
                                                      struct terms terms, const struct ends * ends, struct ahead ahead) { \
-        tile(false, n, VECTORS, a, 1, lda, panel, c, ldc, terms, ends, ahead); \
+        tile(false, true, n, VECTORS, a, lda, panel, c, ldc, terms, ends, ahead); \
     } \
     static __attribute__((noinline)) void paired_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
                                                      struct terms terms, const struct ends * ends, struct ahead ahead) { \
-        tile(true, n, VECTORS, a, lda, 1, panel, c, ldc, terms, ends, ahead); \
+        tile(true, false, n, VECTORS, a, lda, panel, c, ldc, terms, ends, ahead); \
     } \
     static __attribute__((noinline)) void transposed_pairs_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
                                                                struct terms terms, const struct ends * ends, struct ahead ahead) { \
-        tile(true, n, VECTORS, a, 1, lda, panel, c, ldc, terms, ends, ahead); \
+        tile(true, true, n, VECTORS, a, lda, panel, c, ldc, terms, ends, ahead); \
     } \
     static __attribute__((noinline)) void narrow_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
                                                  struct terms terms, const struct ends * ends, struct ahead ahead) { \
-        tile(false, n, 1, a, lda, 1, panel, c, ldc, terms, ends, ahead); \
+        tile(false, false, n, 1, a, lda, panel, c, ldc, terms, ends, ahead); \
     } \
     static __attribute__((noinline)) void narrow_pairs_##n(const float * a, int64_t lda, const float * panel, float * c, int64_t ldc, \
                                                        struct terms terms, const struct ends * ends, struct ahead ahead) { \
-        tile(true, n, 1, a, lda, 1, panel, c, ldc, terms, ends, ahead); \
+        tile(true, false, n, 1, a, lda, panel, c, ldc, terms, ends, ahead); \
     }
 TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6)
 #if defined(__AVX512F__)

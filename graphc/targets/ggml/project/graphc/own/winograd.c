@@ -413,8 +413,8 @@ static void multiply_panels(const struct work * w, const float * kernel, int64_t
         for (int64_t k = 0; k < depth; k += DEEP) {
             for (int64_t i = 0; i < count; i += high) {
                 const float * a = kernel + place * plane + i * stride + k;
-                const struct ahead ahead = rows_ahead(a + high * stride, stride * (int64_t) sizeof(float));
                 for (int64_t p = 0; p < panels; ++p) {
+                    const struct ahead ahead = rows_ahead(a + (high + p % 2 * LINES) * stride, stride * (int64_t) sizeof(float));
                     const tile_function * with = tiles_for(plan->s->pairs, tiles_left - p * PANEL);
                     const float * panel = w->panel + (p * plan->places + place) * plan->panel + (from + k) * PANEL;
                     float * c = w->products + (p * plan->places + place) * plan->product + i * PANEL;
