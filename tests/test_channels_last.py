@@ -7,7 +7,7 @@ import pytest
 
 from graphc.ir.types import F32, TensorType
 from graphc.kernels.use import KernelUse
-from graphc.ops.activations import Clip
+from graphc.ops.activations import Clip, LeakyRelu
 from graphc.ops.conv import Conv
 from graphc.ops.pool import MaxPool
 from graphc.ops.sequences import Range
@@ -437,6 +437,75 @@ def test_convolutions_with_channels_last_before_and_after(channels, activation):
             (exact,) = op.eval(image, some.weights[0].astype(np.float64))
             exact = exact.transpose(0, 2, 3, 1) + some.weights[1]
             np.testing.assert_allclose(some.run()[0], exact, rtol=1e-5, atol=atol)
+
+
+def of_lines(some: Some, x, channels: int, size: int, dilation: int = 1, activation: str = ""):
+    """A convolution of lines, [N, C, W], as of images of a line."""
+    width, inner, count = x.ne[:3]
+    image = some.b.call("ggml_reshape_4d", x, width, 1, inner, count, rank=4)
+    kernel = some.weight(channels, inner, 1, size)
+    y = some.b.call("ggml_conv_2d", kernel, image, 1, 1, dilation * (size // 2), 0, dilation, 1, rank=4)
+    y = some.b.call("ggml_reshape_3d", y, y.ne[0], channels, count, rank=3)
+    y = some.b.binary("ggml_add", y, some.weight(1, channels, 1))
+    if activation == "leaky":
+        return some.program.call_kernel(KernelUse(LeakyRelu(0.1), ((F32, y.shape),), F32, y.shape), [y])
+    return some.b.unary(activation, y) if activation else y
+
+
+@pytest.mark.parametrize(("channels", "images"), [(33, 1), (64, 2)])
+def test_convolutions_of_long_lines_have_their_channels_last(channels, images):
+    """What is computed element by element between them changes no order, and is done on their way out."""
+    some = Some()
+    x = some.input("x", images, channels, 1100)
+    first = of_lines(some, x, channels, 7, 3, "leaky")
+    second = some.b.binary("ggml_add", of_lines(some, first, channels, 11), x)
+    scaled = some.b.call("ggml_scale", second, 0.3, rank=3)
+    some.output(of_lines(some, scaled, channels, 2, 5, "ggml_relu"))
+    functions = some.functions()
+    assert [functions.count(each) for each in ("graphc_conv_2d_last", "ggml_scale", "graphc_copy")] == [3, 1, 2]
+    assert set(functions) == {"graphc_conv_2d_last", "ggml_scale", "graphc_copy", "ggml_permute"}
+    some.check(atol=3e-5)
+
+
+def test_lines_that_are_read_as_they_are_stay_so():
+    """Those of which others read some, and short ones, and what is no number for each element."""
+    some = Some()
+    x = some.input("x", 1, 32, 1100)
+    y = of_lines(some, x, 32, 7, activation="leaky")
+    some.output(some.b.call("ggml_view_3d", y, 500, 32, 1, *y.nb[1:3], 0, rank=3))
+    some.output(some.b.call("ggml_sum_rows", of_lines(some, y, 32, 7), rank=3))
+    some.check(atol=3e-5)
+    short = Some()
+    x = short.input("x", 1, 32, 1024)
+    short.output(of_lines(short, of_lines(short, x, 32, 7, activation="leaky"), 32, 7))
+    assert "graphc_conv_2d_last" not in short.functions()
+    short.check(atol=3e-5)
+
+
+@pytest.mark.parametrize("channels", [16, 33, 64, 300])
+@pytest.mark.parametrize("dilation", [1, 2, 5])
+def test_windows_of_lines_that_are_read_where_they_lie(channels, dilation):
+    """Their ends meet some of the kernel's places alone; pads that no window of the image reaches, strides, and several lines."""
+    for height, width, kernel, stride in (
+        (1, 1100, (1, 7), 1),
+        (1, 2300, (1, 3), 2),
+        (40, 30, (3, 2), 1),
+        (300, 5, (1, 3), 1),
+    ):
+        some = Some()
+        p0, q0 = RANDOM.integers(0, dilation * (kernel[1] - 1) + 1, 2).tolist()
+        p1, q1 = RANDOM.integers(0, kernel[0], 2).tolist()
+        x, weight = some.input("x", 2, height, width, channels), some.weight(24, channels, *kernel)
+        settings = (stride, 1, p0, p1, q0, q1, dilation, 1, False, False)
+        some.output(some.b.call("graphc_conv_2d_last", weight, x, some.weight(24), *settings, rank=4))
+        op = Conv((1, stride), (1, dilation), (p1, p0), (q1, q0), 1)
+        (exact,) = op.eval(
+            some.inputs["x"].transpose(0, 3, 1, 2).astype(np.float64), some.weights[0].astype(np.float64)
+        )
+        exact = exact.transpose(0, 2, 3, 1) + some.weights[1]
+        np.testing.assert_allclose(
+            some.run()[0], exact, rtol=1e-5, atol=3e-6 * (channels * kernel[0] * kernel[1]) ** 0.5
+        )
 
 
 @pytest.mark.parametrize("dilation", [1, 2, 7])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 from graphc.ir.types import F32
 from graphc.kernels.use import KernelUse
 from graphc.shapes import Dim, product
+from graphc.targets.ggml.lowering.lines import FEW_PIXELS, is_activation, kernel_of_shape
 from graphc.targets.ggml.program.calls import CALLS
 from graphc.targets.ggml.program.composites.activations import ACTIVATIONS
 from graphc.targets.ggml.program.composites.arithmetic import OVER_ROWS
@@ -36,6 +37,10 @@ WORTH_A_COPY = 200
 MOST_PLACES = 64
 """Places of a kernel whose windows are read with channels last, as `own/convolution.c` does."""
 
+MOST_OF_LINES = 1024
+"""Elements of a kernel, of all its places and channels, whose windows are read where they lie in lines of more than
+`FEW_PIXELS`, as `own/convolution.c` does."""
+
 WINDOWS = 16
 """Multiplications of convolutions of 3 x 3 by Winograd's that save the time which one of a product saves: they are fast in either
 order."""
@@ -51,9 +56,7 @@ Key = tuple[int, int, int]
 def with_channels_last(program: Program) -> Program:
     """The same program of composites, with images held so where that is faster. Its list of kernels may get more of them."""
     calls = program.calls
-    if any(call.function == HOST for call in calls) or not any(
-        _is_each_channel(call) or _is_point(call) or _is_window(call) for call in calls
-    ):
+    if any(call.function == HOST for call in calls) or not any(map(_may_be_held_so, calls)):
         return program
     layouts = _Layouts(program)
     return layouts.program() if layouts.last else program
@@ -162,6 +165,25 @@ def _is_window(call: Call) -> bool:
     return small and vector and kernel.contiguous and min(inner, outer) >= LEAST_CHANNELS
 
 
+def _is_along_lines(call: Call) -> bool:
+    """True for a convolution of long lines whose windows are read where they lie with channels last, and copied in planes."""
+    if not _makes_it(call) or call.args[8] != 1:
+        return False
+    (across, down, inner, _), pixels = _tensor(call.args[0]).ne, product(call.result.ne[:2])
+    long = isinstance(pixels, int) and pixels > FEW_PIXELS and 1 in call.result.ne[:2]
+    return long and across > 1 and down == 1 and inner >= LEAST_CHANNELS and across * inner <= MOST_OF_LINES
+
+
+def _may_be_held_so(call: Call) -> bool:
+    """True for a convolution around which images may be held with their channels last."""
+    return _is_each_channel(call) or _may_be_worth_it(call)
+
+
+def _may_be_worth_it(call: Call) -> bool:
+    """True for a convolution that takes less time with channels last."""
+    return _is_point(call) or _is_window(call) or _is_along_lines(call)
+
+
 def _multiplications(call: Call) -> Dim:
     """Those of a convolution that takes less time then, as a product of rows of pixels; 0 of another call. With dilations, it is
     Winograd's with channels last alone."""
@@ -215,7 +237,8 @@ class _Layouts:
         call = self.old.calls[index]
         result = call.result
         if call.kernel >= 0:
-            return self._is_pool(call) and all(map(self._takes_either, self.readers.get(index, ())))
+            pooled = self._is_pool(call) and all(map(self._takes_either, self.readers.get(index, ())))
+            return pooled or (is_activation(self.old, call) and result.rank == 4)
         if result.type != "F32":
             return False
         if any(is_kind(call) for is_kind in (_is_each_channel, _is_in_groups, _is_point, _is_window, _is_part)):
@@ -243,7 +266,7 @@ class _Layouts:
                 right.ne == result.ne
                 or (_channels(right) and right.ne[2] == result.ne[2] and right.ne[3] in (1, result.ne[3]))
             )
-        return call.function in ACTIVATIONS and all(each.ne == result.ne for each in _tensors(call))
+        return call.function in (*ACTIVATIONS, "ggml_scale") and all(each.ne == result.ne for each in _tensors(call))
 
     def _is_pool(self, call: Call) -> bool:
         """True if a call computes the largest elements of images' windows."""
@@ -268,7 +291,7 @@ class _Layouts:
         """The calls whose results are held with the channels last: around convolutions of single channels, and of 1 x 1 and 3 x 3
         if these are worth it."""
         found = self._connected(index for index, call in enumerate(self.old.calls) if _is_each_channel(call))
-        seeds = {index for index, call in enumerate(self.old.calls) if _is_point(call) or _is_window(call)} - found
+        seeds = {index for index, call in enumerate(self.old.calls) if _may_be_worth_it(call)} - found
         while seeds:
             more = self._connected([seeds.pop()])
             seeds -= more
@@ -484,7 +507,7 @@ class _Layouts:
         if call.function in (*COPIES, *RESHAPES):
             return self._last(_tensor(call.args[0]), call)
         if call.kernel >= 0:
-            return self._pool(call)
+            return self._activation(call) if is_activation(self.old, call) else self._pool(call)
         if _is_part(call):
             return self._part(call)
         args = [self._last(arg, call) if isinstance(arg, Tensor) else arg for arg in call.args]
@@ -507,6 +530,12 @@ class _Layouts:
         first = _whole(offset) // _whole(image.nb[2]) * _whole(held.nb[0])
         part = self._add(call, "ggml_view_4d", [held, channels, width, height, count, *held.nb[1:], first])
         return self._add(call, "graphc_copy", [part])
+
+    def _activation(self, call: Call) -> Tensor:
+        """An activation that a kernel computes."""
+        image = self._last(_tensor(call.args[0]), call)
+        channels, width, height, count = image.ne
+        return kernel_of_shape(self.new, call, self.old.kernels[call.kernel], (count, height, width, channels), [image])
 
     def _pool(self, call: Call) -> Tensor:
         """The largest elements of windows, as of planes of which each line of channels stays."""

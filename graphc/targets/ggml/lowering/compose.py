@@ -7,12 +7,14 @@ together; each composite's file says of what (`program/composites/`). Reshapes o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import replace
 
 from graphc.ir import module_path
 from graphc.kernels.use import KernelUse
 from graphc.targets.ggml.lowering.channels_last import with_channels_last
+from graphc.targets.ggml.lowering.lines import is_of_long_lines, with_lines_as_images
+from graphc.targets.ggml.lowering.remade import add_call, as_it_is, remade, without_unused
 from graphc.targets.ggml.lowering.sums import summed_at_once
 from graphc.targets.ggml.program.calls import CALLS
 from graphc.targets.ggml.program.composites import COMPOSITES
@@ -31,6 +33,8 @@ def composed(
     and convolutions do any activation, or one of those that are named. Its kernels, and perhaps more, are in a list of its own,
     or in that of the program around it."""
     program = replace(program, kernels=list(program.kernels) if kernels is None else kernels)
+    if activations is None and any(map(is_of_long_lines, program.calls)):
+        program = with_lines_as_images(program)
 
     def add(result: Program, call: Call) -> Tensor:
         source = call.args[0] if call.function in RESHAPES else None
@@ -42,14 +46,14 @@ def composed(
         scope = tuple(map(module_path, call.scope))  # engines of an older version have them as the exporter did
         call = replace(call, host=host, scope=scope)
         by_rows = _add_by_rows(result, call) if call.function == "graphc_linear" else None
-        return by_rows or _add(result, call, call.function, call.args, call.result)
+        return by_rows or add_call(result, call, call.function, call.args, call.result)
 
-    result = _remade(program, _composed(program, activations), add)
+    result = remade(program, _composed(program, activations), add)
     if activations is not None:
         return result
     found = with_channels_last(result)
-    found = found if found is result else _without_unused(found)
-    return _remade(found, summed_at_once(found), _as_it_is)
+    found = found if found is result else without_unused(found)
+    return remade(found, summed_at_once(found), as_it_is)
 
 
 def expanded(program: Program, kept: Container[str]) -> Program:
@@ -58,46 +62,15 @@ def expanded(program: Program, kept: Container[str]) -> Program:
     def add(result: Program, call: Call) -> Tensor:
         if call.function not in COMPOSITES or call.function in kept:
             host = call.host and replace(call.host, blocks=tuple(expanded(each, kept) for each in call.host.blocks))
-            return _add(result, replace(call, host=host), call.function, call.args, call.result)
+            return add_call(result, replace(call, host=host), call.function, call.args, call.result)
         made: dict[Tensor, Tensor] = {}
         *before, last = COMPOSITES[call.function].expansion(call.args)
         for step, layout in (*((each, each.result) for each in before), (last, call.result)):
             given = [made.get(arg, arg) if isinstance(arg, Tensor) else arg for arg in step.args]
-            made[step.result] = _add(result, replace(call, kernel=step.kernel), step.function, given, layout)
+            made[step.result] = add_call(result, replace(call, kernel=step.kernel), step.function, given, layout)
         return made[last.result]
 
-    return _remade(program, enumerate(program.calls), add)
-
-
-def _without_unused(program: Program) -> Program:
-    calls = ((index, program.calls[index]) for index in sorted(live_calls(program)))
-    return _remade(program, calls, _as_it_is)
-
-
-def _remade(program: Program, calls: Iterable[tuple[int, Call]], add: Callable[[Program, Call], Tensor]) -> Program:
-    """The same program by other calls, which `add` makes of these: each has the number of that in whose place it is."""
-    result = replace(program, calls=[], outputs=[])
-    moved: dict[int, Tensor] = {}
-
-    def there(arg: Tensor) -> Tensor:
-        return replace(moved[arg.call], rank=arg.rank) if arg.call in moved else arg
-
-    for index, call in calls:
-        args = tuple(there(arg) if isinstance(arg, Tensor) else arg for arg in call.args)
-        moved[index] = add(result, replace(call, args=args))
-    result.outputs.extend(replace(output, tensor=there(output.tensor)) for output in program.outputs)
-    return result
-
-
-def _as_it_is(program: Program, call: Call) -> Tensor:
-    return _add(program, call, call.function, call.args, call.result)
-
-
-def _add(program: Program, call: Call, function: str, args: Iterable[Arg], layout: Tensor) -> Tensor:
-    """The result of one more call of a program, made of another."""
-    tensor = replace(layout, call=len(program.calls))
-    program.calls.append(replace(call, function=function, args=tuple(args), result=tensor))
-    return tensor
+    return remade(program, enumerate(program.calls), add)
 
 
 def _add_by_rows(program: Program, call: Call) -> Tensor | None:
@@ -115,10 +88,10 @@ def _add_by_rows(program: Program, call: Call) -> Tensor | None:
     def flat(layout: Tensor) -> Tensor:
         return dense(layout.type, (layout.ne[0], along[0] * along[1], along[2], 1), 3)
 
-    made = {each: _add(program, call, "ggml_reshape_3d", (each, *flat(each).ne[:3]), flat(each)) for each in rows}
+    made = {each: add_call(program, call, "ggml_reshape_3d", (each, *flat(each).ne[:3]), flat(each)) for each in rows}
     args = [made.get(arg, arg) if isinstance(arg, Tensor) else arg for arg in call.args]
-    found = _add(program, call, call.function, args, flat(call.result))
-    return _add(program, call, "ggml_reshape_4d", (found, *call.result.ne), call.result)
+    found = add_call(program, call, call.function, args, flat(call.result))
+    return add_call(program, call, "ggml_reshape_4d", (found, *call.result.ne), call.result)
 
 
 def _composed(program: Program, activations: Collection[str] | None) -> Iterator[tuple[int, Call]]:

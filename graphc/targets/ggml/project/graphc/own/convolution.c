@@ -204,38 +204,54 @@ static void multiply_places(const struct block * whole, const struct windows_las
     if (whole->last) finish(whole, 0, whole->rows);
 }
 
-/// True if windows are read where they lie, a line of the kernel at a time: their lines have no gaps, all meet pixels of the image, and the
+/// True if windows are read where they lie, a line of the kernel at a time: lines follow one another, each window meets pixels of the image, and the
 /// kernels of a panel's channels fit into what is packed at once.
 static bool reads_in_place(const struct windows_last * w, bool pairs) {
-    const bool together = !pairs && w->across * w->down > MOST_ROWS && w->channels == w->all && w->d0 == 1 && w->d1 == 1 && w->kw * w->kh * w->channels * PANEL <= COLUMNS * DEPTH;
-    const bool begin = w->p0 < w->kw && w->p1 < w->kh, end = (w->across - 1) * w->s0 - w->p0 < w->width && (w->down - 1) * w->s1 - w->p1 < w->height;
+    const bool together = !pairs && w->across * w->down > MOST_ROWS && w->channels == w->all && w->d1 == 1 && w->kw * w->kh * w->channels * PANEL <= COLUMNS * DEPTH;
+    const int64_t wide = (w->kw - 1) * w->d0;
+    const bool begin = w->p0 <= wide && w->d0 <= w->width && w->p1 < w->kh, end = (w->across - 1) * w->s0 - w->p0 < w->width && (w->down - 1) * w->s1 - w->p1 < w->height;
     return together && begin && end;
 }
+
+/// What some pixels meet of a line of the kernel, or of several: pieces of `size` elements that lie together, `leap` elements from the end of
+/// one to where the next begins.
+struct pieces {
+    int64_t count, size, leap;
+};
 
 /// A block whose rows are windows that are read in place: pixels of a line that meet the same places of the kernel are rows of a matrix.
 static void multiply_lines(const struct block * whole, const struct windows_last * w) {
     struct block part = *whole;
     part.a = (struct matrix){.step = w->s0 * w->all * (int64_t) sizeof(float), .type = GGML_TYPE_F32};
     const struct meeting first = met_across(w, 0), last = met_across(w, w->kw - 1);
+    const int64_t whole_line = w->kw * w->all;
     for (int64_t pixel = w->first, run; pixel < w->first + whole->rows; pixel += run) {
         const int64_t line = pixel / w->across, x = pixel % w->across, y = line % w->down;
         const int64_t left = x * w->s0 - w->p0, top = y * w->s1 - w->p1;
-        const int64_t begin = first_inside(left, 1, w->kw) * w->all, end = behind_inside(left, 1, w->kw, w->width) * w->all;
-        const int64_t upper = first_inside(top, 1, w->kh), lower = behind_inside(top, 1, w->kh, w->height), most = even_split(end - begin, DEPTH);
+        const int64_t begin = first_inside(left, w->d0, w->kw), end = behind_inside(left, w->d0, w->kw, w->width);
+        const int64_t upper = first_inside(top, 1, w->kh), lower = behind_inside(top, 1, w->kh, w->height);
         run = x >= first.first && x < last.end ? min_of(last.end - x, w->first + whole->rows - pixel) : 1;
         part.rows = run, part.at.axis[1] = whole->at.axis[1] + pixel - w->first, part.c = whole->c + (pixel - w->first) * whole->ldc;
-        const int64_t whole_line = w->kw * w->all;
-        const bool several = end - begin == whole_line && whole_line <= DEPTH && part.a.step % SPREAD != 0;  // whose kernels lie together
-        const int64_t lines = several ? DEPTH / whole_line : 1;
-        part.leap = w->width * w->all - whole_line;
+        struct pieces p = {1, (end - begin) * w->all, 0};
+        if (w->d0 > 1) p = (struct pieces){end - begin, w->all, (w->d0 - 1) * w->all};
+        int64_t lines = 1;
+        if (p.size == whole_line && whole_line <= DEPTH && part.a.step % SPREAD != 0) {  // whose kernels lie together
+            lines = DEPTH / whole_line, p.leap = w->width * w->all - whole_line;
+        }
+        const int64_t together = w->d0 > 1 && p.size <= DEPTH && part.a.step % SPREAD != 0 ? DEPTH / p.size : 1, most = even_split(p.size, DEPTH);
         for (int64_t ky = upper; ky < lower; ky += lines) {
-            const int64_t from = ((line / w->down * w->height + top + ky) * w->width + left) * w->all;
-            part.lines = (int) min_of(lines, lower - ky);
-            for (int64_t k = begin; k < end; k += most) {
-                part.depth = (int) min_of(end - k, most);
-                part.a.data = whole->a.data + (from + k) * (int64_t) sizeof(float), part.packed = whole->packed + (ky * whole_line + k) * PANEL;
-                part.first = ky == upper && k == begin, part.last = ky + lines >= lower && k + most >= end;
-                multiply(&part);
+            for (int64_t piece = 0; piece < p.count; piece += together) {
+                const int64_t place = begin + piece;
+                const int64_t from = ((line / w->down * w->height + top + ky) * w->width + left + place * w->d0) * w->all;
+                part.lines = (int) (lines > 1 ? min_of(lines, lower - ky) : min_of(together, p.count - piece)), part.leap = p.leap;
+                for (int64_t k = 0; k < p.size; k += most) {
+                    part.depth = (int) min_of(p.size - k, most);
+                    part.a.data = whole->a.data + (from + k) * (int64_t) sizeof(float);
+                    part.packed = whole->packed + (ky * whole_line + place * w->all + k) * PANEL;
+                    part.first = ky == upper && piece == 0 && k == 0;
+                    part.last = ky + lines >= lower && piece + together >= p.count && k + most >= p.size;
+                    multiply(&part);
+                }
             }
         }
     }
