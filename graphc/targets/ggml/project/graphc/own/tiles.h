@@ -262,9 +262,9 @@ static inline void pair_panel(const float * from, int64_t rows, float * to) {
 
 enum { LINE = 64, LINES = 8, BEAT = 4, SPREAD = 4096 };
 
-/// Memory that is read soon: LINES rows, `step` bytes apart, each as long as the rows of the tile that fetches them meanwhile, or all together
-/// where these are short. Two lines of the cache for each BEAT columns: fewer come too late where a product has few rows, and more keep back
-/// what is needed now.
+/// Memory that is read soon: LINES rows, `step` bytes apart, each as long as the rows of the tile that fetches them meanwhile; if `step` is 0,
+/// as much of what lies together. Two lines of the cache for each BEAT columns: fewer come too late where a product has few rows, and more
+/// keep back what is needed now.
 struct ahead {
     const void * at;
     int64_t step;
@@ -414,7 +414,9 @@ static inline __attribute__((always_inline)) void tile(bool pairs, bool turned, 
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i += 3) a.thirds[i / 3] = from + i * lda;
     const char * soon = (const char *) ahead.at;
-    const int64_t beats = terms.depth / BEAT * BEAT, row = terms.depth / (LINES * BEAT) * BEAT, some = row >= LINE / 4 ? row : beats;
+    const int64_t beats = terms.depth / BEAT * BEAT, row = terms.depth / (LINES * BEAT) * BEAT;
+    const bool together = ahead.step == 0 || ahead.step == terms.depth * (int64_t) sizeof(float);
+    const int64_t some = together ? beats : row > BEAT ? row : BEAT;
     for (int line = 0; line < terms.lines; ++line) {
         int64_t k = 0;
         for (; k < beats; soon += ahead.step) {
