@@ -534,8 +534,7 @@ class _Layouts:
     def _activation(self, call: Call) -> Tensor:
         """An activation that a kernel computes."""
         image = self._last(_tensor(call.args[0]), call)
-        channels, width, height, count = image.ne
-        return kernel_of_shape(self.new, call, self.old.kernels[call.kernel], (count, height, width, channels), [image])
+        return kernel_of_shape(self.new, call, image.ne[::-1], image)
 
     def _pool(self, call: Call) -> Tensor:
         """The largest elements of windows, as of planes of which each line of channels stays."""

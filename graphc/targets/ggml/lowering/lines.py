@@ -11,7 +11,7 @@ from dataclasses import replace
 from graphc.ir.types import F32
 from graphc.kernels.use import KernelUse
 from graphc.shapes import Dim
-from graphc.targets.ggml.lowering.remade import add_call, remade, without_unused
+from graphc.targets.ggml.lowering.remade import add_call, as_it_is, remade, without_unused
 from graphc.targets.ggml.program.composites.activations import ACTIVATIONS, KERNELS
 from graphc.targets.ggml.program.composites.composite import RAISED, RAISED_LAST
 from graphc.targets.ggml.program.program import Call, Program
@@ -40,22 +40,24 @@ def is_of_long_lines(call: Call) -> bool:
 
 
 def with_lines_as_images(program: Program) -> Program:
-    """The same program. It may have more kernels."""
-    images: dict[int, Tensor] = {}  # of calls that make lines of them
+    """The same program, with lines as images wherever what is computed element by element has any that a convolution made. Its
+    list of kernels may get more of them."""
+    images: dict[int, Tensor] = {}
+    """Of what lines are made, by the number of the reshape that makes them."""
 
     def add(result: Program, call: Call) -> Tensor:
         if call.function in RESHAPES:
             return reshaped(result, call)
-        lines = call.result
-        if not (
-            _is_by_elements(result, call) and any(each.call in images for each in call.args if isinstance(each, Tensor))
-        ):
-            return add_call(result, call, call.function, call.args, lines)
-        args = [as_image(result, call, each) if isinstance(each, Tensor) else each for each in call.args]
-        if None in args or not (lines.contiguous and lines.ne[3] == 1):
-            return add_call(result, call, call.function, call.args, lines)
+        lines, read = call.result, [arg for arg in call.args if isinstance(arg, Tensor)]
+        plain = lines.contiguous and lines.ne[3] == 1 and _is_by_elements(result, call)
+        if not plain or not any(each.call in images for each in read) or not all(_is_of(lines, each) for each in read):
+            return as_it_is(result, call)
+        args = [as_image(result, call, arg) if isinstance(arg, Tensor) else arg for arg in call.args]
         image = dense(lines.type, _of_a_line(lines.ne), 4)
-        made = _computed(result, call, args, image)
+        if call.kernel < 0:
+            made = add_call(result, call, call.function, args, image)
+        else:
+            made = kernel_of_shape(result, call, image.ne[::-1], *args)
         tensor = add_call(result, replace(call, kernel=-1), "ggml_reshape_3d", [made, *lines.ne[:3]], lines)
         images[tensor.call] = made
         return tensor
@@ -63,25 +65,24 @@ def with_lines_as_images(program: Program) -> Program:
     def reshaped(result: Program, call: Call) -> Tensor:
         source = call.args[0]
         assert isinstance(source, Tensor)
-        image = images.get(source.call) if source.call >= 0 else None
+        image = images.get(source.call)
         if image is not None and image.ne == call.result.ne:
             return replace(image, rank=call.result.rank)
-        tensor = add_call(result, call, call.function, call.args, call.result)
+        tensor = as_it_is(result, call)
         if call.result.ne[3] == 1 and source.contiguous and source.ne == _of_a_line(call.result.ne):
             images[tensor.call] = source
         return tensor
 
-    def as_image(result: Program, near: Call, arg: Tensor) -> Tensor | None:
-        """Lines, or a number for each channel, as images; None for what is neither."""
-        if arg.call in images and arg.call >= 0:
+    def as_image(result: Program, near: Call, arg: Tensor) -> Tensor:
+        """Lines, or a number for each channel, as images."""
+        if arg.call in images:
             return images[arg.call]
-        if arg.ne[3] != 1 or arg.ne[0] not in (1, near.result.ne[0]):
-            return None
         near, image = replace(near, kernel=-1), dense(arg.type, _of_a_line(arg.ne), 4)
         if arg.contiguous:
             return add_call(result, near, "ggml_reshape_4d", [arg, *image.ne], image)
-        across, down, count, all = arg.nb
-        return add_call(result, near, "ggml_permute", [arg, *AS_IMAGE], replace(image, nb=(across, all, down, count)))
+        pixel, channel, lines, behind = arg.nb
+        image = replace(image, nb=(pixel, behind, channel, lines))
+        return add_call(result, near, "ggml_permute", [arg, *AS_IMAGE], image)
 
     return without_unused(remade(program, enumerate(program.calls), add))
 
@@ -94,24 +95,22 @@ def is_activation(program: Program, call: Call) -> bool:
     )
 
 
+def kernel_of_shape(program: Program, call: Call, shape: tuple[Dim, ...], x: Arg) -> Tensor:
+    """The result of a kernel of an activation, of a tensor of another shape."""
+    assert isinstance(x, Tensor)
+    op = program.kernels[call.kernel].op
+    return program.call_kernel(KernelUse(op, ((F32, shape),), F32, shape), [x], call.scope, call.source)
+
+
 def _is_by_elements(program: Program, call: Call) -> bool:
     return is_activation(program, call) if call.kernel >= 0 else call.function in ELEMENT_BY_ELEMENT
+
+
+def _is_of(lines: Tensor, other: Tensor) -> bool:
+    """True for other lines of this length, and a number for each channel."""
+    return other.ne[3] == 1 and other.ne[0] in (1, lines.ne[0])
 
 
 def _of_a_line(ne: Quad) -> Quad:
     width, channels, count, _ = ne
     return width, 1, channels, count
-
-
-def _computed(program: Program, call: Call, args: list[Arg | None], image: Tensor) -> Tensor:
-    given = [each for each in args if each is not None]
-    if call.kernel < 0:
-        return add_call(program, call, call.function, given, image)
-    width, height, channels, count = image.ne
-    use, shape = program.kernels[call.kernel], (count, channels, height, width)
-    return kernel_of_shape(program, call, use, shape, [each for each in given if isinstance(each, Tensor)])
-
-
-def kernel_of_shape(program: Program, call: Call, use: KernelUse, shape: tuple[Dim, ...], args: list[Tensor]) -> Tensor:
-    """The result of a kernel of an activation, of a tensor of another shape."""
-    return program.call_kernel(KernelUse(use.op, ((F32, shape),), F32, shape), args, call.scope, call.source)
