@@ -9,6 +9,7 @@
 #include "products.h"
 
 #include "activate.h"
+#include "parts.h"
 #include "readers.h"
 #include "tiles.h"
 
@@ -19,7 +20,9 @@ enum { MOST_ADDED = 1 << 20 };  // elements of what tiles add: more would come f
 enum { MOST_FEW = 8 };  // rows that are multiplied without panels
 enum { MOST_ROWS = 1024 };  // for which panels stay: with more, packing is a small part of a product
 
-enum { COLUMNS = 128, BLOCK = 8, SPLIT = 8, LEAST_ROWS = 192, LEAST_PACKED = 8 * ROWS, LEAST_CUT = 4 * ROWS, MOST_WHOLE = 24 * ROWS };  // rows
+enum { SOME = 128 };  // elements of columns that are read as float32 before they become pairs or parts
+
+enum { COLUMNS_OF_PARTS = 256, COLUMNS = 128, BLOCK = 8, SPLIT = 8, LEAST_ROWS = 192, LEAST_PACKED = 8 * ROWS, LEAST_CUT = 4 * ROWS, MOST_WHOLE = 24 * ROWS };  // rows
 
 /// What the windows of a convolution meet at its result's pixels, of all images, from `first` on: of each of the places of a window some
 /// `channels` of an image that has `all` of them last, the first of which is where the matrix's data begins.
@@ -40,6 +43,12 @@ struct matrix {
     int64_t groups, size;
     const struct windows_last * windows;
 };
+
+/// Elements that a unit's packed columns take, in parts too.
+enum { PACKED_COLUMNS = COLUMNS_OF_PARTS * DEPTH_OF_PARTS * ALL_PARTS / 2 };
+
+/// Columns of a unit, at most: rows are split anew for each.
+static inline int64_t columns_of_unit(int parts) { return parts == NO_PARTS ? COLUMNS : COLUMNS_OF_PARTS; }
 
 /// Bytes of so many elements of a row.
 static inline int64_t bytes_of(const struct matrix * m, int64_t count) {
@@ -82,9 +91,9 @@ static inline void turn_rows(const float * rows, int64_t step, int64_t there, in
     }
 }
 
-/// What windows meet at so many pixels, DEPTH elements apart.
-static inline void read_windows(const struct windows_last * w, const float * data, int64_t pixel, int64_t count, float * to) {
-    for (pixel += w->first; count > 0; --count, ++pixel, to += DEPTH) {
+/// What windows meet at so many pixels, `apart` elements from one to the next.
+static inline void read_windows(const struct windows_last * w, const float * data, int64_t pixel, int64_t count, int64_t apart, float * to) {
+    for (pixel += w->first; count > 0; --count, ++pixel, to += apart) {
         const int64_t x = pixel % w->across * w->s0 - w->p0, y = pixel / w->across % w->down * w->s1 - w->p1;
         const float * image = data + pixel / w->across / w->down * w->height * w->width * w->all;
         float * at = to;
@@ -99,20 +108,25 @@ static inline void read_windows(const struct windows_last * w, const float * dat
     }
 }
 
-/// Rows from `row` on, their elements from `column` on: where they lie, or as float32 in `workspace`, DEPTH elements apart. `lda` becomes
+/// Rows from `row` on, their elements from `column` on: where they lie, or as float32 in `workspace`, so many elements apart. `lda` becomes
 /// the elements from one to the next.
-static inline const float * read_rows(const struct matrix * m, int64_t row, int64_t count, int64_t column, int depth, float * workspace, int64_t * lda) {
-    *lda = DEPTH;
+static inline const float * read_rows_to(const struct matrix * m, int64_t row, int64_t count, int64_t column, int depth, int64_t apart, float * workspace, int64_t * lda) {
+    *lda = apart;
     if (m->windows != NULL) {
-        read_windows(m->windows, (const float *) m->data, row, count, workspace);
+        read_windows(m->windows, (const float *) m->data, row, count, apart, workspace);
         return workspace;
     }
     if (m->type == GGML_TYPE_F32) {
         *lda = m->step / (int64_t) sizeof(float);
         return (const float *) element(m, row, column);
     }
-    for (int64_t i = 0; i < count; ++i) read_row(m, row + i, column, depth, workspace + i * DEPTH);
+    for (int64_t i = 0; i < count; ++i) read_row(m, row + i, column, depth, workspace + i * apart);
     return workspace;
+}
+
+/// The same, DEPTH elements apart.
+static inline const float * read_rows(const struct matrix * m, int64_t row, int64_t count, int64_t column, int depth, float * workspace, int64_t * lda) {
+    return read_rows_to(m, row, count, column, depth, DEPTH, workspace, lda);
 }
 
 /// The same, but never rows that would drive one another from the cache.
@@ -123,8 +137,8 @@ static inline const float * read_apart(const struct matrix * m, int64_t row, int
     return workspace;
 }
 
-/// Elements of a partial sum: as pairs, they are as many words.
-static inline int64_t depth_of(bool pairs) { return pairs ? 2 * DEPTH : DEPTH; }
+/// Elements of a partial sum: where they are rounded, they are as many words.
+static inline int64_t depth_of(bool rounded) { return rounded ? 2 * DEPTH : DEPTH; }
 
 /// The same rows as pairs, of twice as many elements at most.
 static inline const float * read_pairs(const struct matrix * m, int64_t row, int64_t count, int64_t column, int depth, float * workspace, int64_t * lda) {
@@ -133,6 +147,16 @@ static inline const float * read_pairs(const struct matrix * m, int64_t row, int
     for (int64_t i = 0, unused; i < count; ++i) pair_row(read_rows(m, row + i, 1, column, depth, wide, &unused), depth, workspace + i * *lda);
     return workspace;
 }
+
+/// Multiplies rows of a panel, which the elements of a sum meet, with a gate.
+static inline void gate_panel(const float * gate, int64_t depth, float * panel) {
+    for (int64_t k = 0; k < depth; ++k) {
+        for (int j = 0; j < PANEL; j += WIDTH) *(vector *) (panel + k * PANEL + j) *= all(gate[k]);
+    }
+}
+
+/// True if rows can be read from any element on, so that they need not be read by blocks.
+static inline bool takes_anywhere(const struct matrix * m) { return m->type == GGML_TYPE_F32 || m->types->blck_size == 1; }
 
 /// Rows of a matrix from `row` on, their elements from `column` on, as the columns of panels, or as columns of pairs; columns without a
 /// row are 0.
@@ -150,6 +174,21 @@ static __attribute__((unused)) void pack_rows(const struct matrix * m, int64_t r
             for (int rest = k; rest < deep; ++rest) {
                 *(word *) (panel + rest * PANEL + x) = x < there ? *(const word *) (rows + x * ldb + rest) : 0;
             }
+        }
+    }
+}
+
+/// The same as panels of parts, one after the other. `gate`, if there is one, multiplies the rows of panels.
+static __attribute__((unused)) void pack_parts(const struct matrix * m, int64_t row, int64_t count, int64_t column, int64_t depth, const float * gate, int parts,
+                                               float * packed) {
+    const int64_t most = takes_anywhere(m) ? SOME : DEPTH;
+    float wide[DEPTH * PANEL] __attribute__((aligned(64)));
+    for (int64_t j = 0; j < count; j += PANEL, packed += part_rows(parts, depth) * PANEL) {
+        for (int64_t k = 0; k < depth; k += most) {
+            const int some = (int) min_of(depth - k, most);
+            pack_rows(m, row + j, min_of(count - j, PANEL), column + k, some, false, wide);
+            if (gate != NULL) gate_panel(gate + k, some, wide);
+            split_panel(parts, wide, some, (word *) packed + part_rows(parts, k) * PANEL);
         }
     }
 }
@@ -177,6 +216,23 @@ static __attribute__((unused)) void pack_places(const struct matrix * m, int64_t
             }
         }
         if (pairs && depth % 2 != 0) *(words_of *) (to + depth / 2 * PANEL) = paired(even, all(0));
+    }
+}
+
+/// The same as panels of parts, one after the other.
+static __attribute__((unused)) void pack_parts_of_places(const struct matrix * m, int64_t row, int64_t count, int64_t channels, int64_t places, int parts,
+                                                         float * packed) {
+    enum { MOST = 2 * DEPTH_OF_PARTS };
+    const int64_t depth = channels * places;
+    float wide[MOST * PANEL] __attribute__((aligned(64)));
+    for (int64_t j = 0; j < count; j += PANEL, packed += part_rows(parts, depth) * PANEL) {
+        const int64_t there = min_of(count - j, PANEL), some = even_split(channels, DEPTH / places);
+        for (int64_t channel = 0; channel < channels; channel += some) {
+            struct matrix kernels = *m;
+            kernels.data = element(m, 0, channel * places);
+            pack_places(&kernels, row + j, there, min_of(channels - channel, some), places, false, channels, MOST, wide + channel * PANEL);
+        }
+        split_panel(parts, wide, depth, (word *) packed);
     }
 }
 
@@ -250,6 +306,7 @@ struct block {
     bool activated;  // by the tiles, too
     const struct graphc_activation * activation;
     bool pairs;  // `packed` has them, and `a` is read so
+    int parts;   // the same of parts
     int between;  // sources between the operands and what is added
 };
 
@@ -305,7 +362,7 @@ static inline void copy_rows(const float * from, int64_t from_step, int64_t rows
 /// Memory for tiles at the right edge, which have fewer columns than a panel: they are computed beside the result, what they meet
 /// there too.
 struct edge {
-    float sums[ROWS * PANEL], beside[ADDENDS][ROWS * PANEL];
+    float sums[MOST_TILE_ROWS * PANEL], beside[ADDENDS][MOST_TILE_ROWS * PANEL];
     struct ends ends;
 };
 
@@ -342,8 +399,63 @@ static inline void fetch_below(const struct ends * ends, const float * c, int64_
     }
 }
 
+/// What is summed up already, `depth` rows of it, as the tile of a function like others: what comes then is done.
+static void summed_up(const float * sums, int64_t step, const float * unused, float * c, int64_t ldc, struct terms rows, const struct ends * ends, struct ahead ahead) {
+    (void) unused, (void) ahead;
+    end_tile((float *) sums, rows.depth, (int) (step / WIDTH), ends, c, ldc);
+}
+
+/// All tiles of a block of parts, by a matrix unit.
+static __attribute__((unused)) BY_MATRIX_UNIT void multiply_parts(struct block * b) {
+    enum { MOST_ROWS_AT_ONCE = 128 };
+    word left[MOST_ROWS_AT_ONCE * DEPTH_OF_PARTS * ALL_PARTS / 2] __attribute__((aligned(64)));
+    float sums[MOST_TILE_ROWS * PANEL] __attribute__((aligned(64))), wide[TILE_ROWS * 2 * DEPTH_OF_PARTS] __attribute__((aligned(64)));
+    const int64_t high = even_split(b->rows, MOST_TILE_ROWS), tall = MOST_ROWS_AT_ONCE / MOST_TILE_ROWS * high;
+    const int64_t steps = steps_in(b->depth), tile = steps * b->parts * TILE_WORDS;
+    const struct ends first = ends_of(b);
+    struct ends ends = first;
+    struct edge edge;
+    if (b->columns % TILE_ROWS != 0) prepare_edge(&edge, &ends);
+    const bool plain = b->parts == ONE_PART && first.others->from == NULL && !first.bounded && first.activate == NULL;
+    begin_tiles();
+    for (int64_t top = 0; top < b->rows; top += tall) {
+        const int64_t bottom = min_of(top + tall, b->rows);
+        for (int64_t i = top, count; i < bottom; i += count) {
+            const int64_t place = (i - top) % high;
+            int64_t lda;
+            count = min_of(min_of(TILE_ROWS, high - place), bottom - i);
+            const float * rows = read_rows_to(&b->a, i, count, 0, b->depth, 2 * DEPTH_OF_PARTS, wide, &lda);
+            split_rows(b->parts, rows, lda, count, b->depth, left + ((i - top) / high * 2 + place / TILE_ROWS) * tile);
+        }
+        for (int64_t j = 0; j < b->columns; j += PANEL) {
+            const word * panel = (const word *) (b->packed + j * b->deep);
+            const int64_t across = min_of(b->columns - j, PANEL), step = across > TILE_ROWS ? PANEL : TILE_ROWS;
+            for (int64_t i = top; i < bottom; i += high) {
+                const int64_t count = min_of(bottom - i, high);
+                const word * a = left + (i - top) / high * 2 * tile;
+                float * c = b->c + i * b->ldc + j;
+                const multiplier multiply_by = multiplier_for(b->parts, count, across);
+                if (plain && across == step && (count == TILE_ROWS || count == MOST_TILE_ROWS)) {
+                    multiply_by(a, tile, panel, steps, first.added, c, b->ldc);
+                    continue;
+                }
+                multiply_by(a, tile, panel, steps, false, sums, step);
+                if (b->parts == ALL_PARTS && not_all_finite(sums, count * step)) mend_sums(a, tile, panel, steps, count, across, sums, step);
+                move_ends(&ends, &first, i, j);
+                const struct terms rows = {(int) count, 1, 0};
+                const struct ahead nothing = {NULL, 0};
+                if (across == step) summed_up(sums, step, NULL, c, b->ldc, rows, &ends, nothing);
+                else multiply_edge(&edge, summed_up, sums, step, NULL, c, b->ldc, count, across, rows, &ends, nothing);
+            }
+        }
+        if (b->last) finish(b, top, bottom);
+    }
+    end_tiles();
+}
+
 /// All tiles of a block: some rows pass all panels before the next. Of the last panel, tiles have one vector if that has all its columns.
 static inline void multiply(struct block * b) {
+    if (b->parts != NO_PARTS) return multiply_parts(b);
     float workspace[BLOCK * ROWS * DEPTH] __attribute__((aligned(64)));
     const int64_t high = tile_rows(b->rows), tall = even_split(parts_of(b->rows, high), BLOCK) * high;
     const struct terms terms = {b->pairs ? (int) pairs_in(b->depth) : b->depth, b->lines > 1 ? b->lines : 1, b->leap};
@@ -384,20 +496,20 @@ struct units {
 };
 
 /// Columns of a unit: as many as there may be, or fewer panels, if no thread has nearly as many columns then.
-static inline int64_t even_columns(int64_t columns, int64_t batches, int nth) {
-    int64_t best = COLUMNS, least = INT64_MAX;
-    for (int64_t wide = COLUMNS; wide >= PANEL; wide -= PANEL) {
+static inline int64_t even_columns(int64_t columns, int64_t batches, int nth, int64_t most_columns) {
+    int64_t best = most_columns, least = INT64_MAX;
+    for (int64_t wide = most_columns; wide >= PANEL; wide -= PANEL) {
         const int64_t most = parts_of(parts_of(columns, wide) * batches, nth) * min_of(wide, columns);
         if (least == INT64_MAX || most * 18 <= least * 17) best = wide, least = most;
     }
     return best;
 }
 
-static inline struct units cut(int64_t rows, int64_t columns, int64_t batches, int nth) {
-    const int64_t wide = rows < MOST_WHOLE && columns > COLUMNS ? even_columns(columns, batches, nth) : COLUMNS;
+static inline struct units cut(int64_t rows, int64_t columns, int64_t batches, int nth, int64_t most_columns) {
+    const int64_t wide = rows < MOST_WHOLE && columns > most_columns ? even_columns(columns, batches, nth, most_columns) : most_columns;
     struct units u = {parts_of(columns, wide), wide, rows, 1, 0};
     while (u.columns * batches * u.parts < SPLIT * nth && rows / (2 * u.parts) >= LEAST_ROWS) u.parts *= 2;
-    const int64_t fewest = wide == COLUMNS && columns > COLUMNS && columns % COLUMNS != 0 ? 4 * nth : nth;  // units that differ must be more
+    const int64_t fewest = wide == most_columns && columns > most_columns && columns % most_columns != 0 ? 4 * nth : nth;  // units that differ must be more
     while (u.columns * batches * u.parts < fewest && rows / u.parts >= 2 * ROWS) u.parts *= 2;
     while (parts_of(u.columns * batches * u.parts, nth) * nth * 8 > u.columns * batches * u.parts * 9 && rows / u.parts >= LEAST_CUT) u.parts *= 2;
     u.rows = parts_of(rows, u.parts);

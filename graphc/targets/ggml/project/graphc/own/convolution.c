@@ -83,9 +83,21 @@ static void pack_windows(const struct windows * w, const float * data, int64_t s
     }
 }
 
+/// The same as panels of parts, one after the other.
+static void pack_parts_of_windows(const struct windows * w, const float * data, int64_t start, int64_t count, int64_t from, int64_t depth, int parts,
+                                  float * packed) {
+    float wide[SOME * PANEL] __attribute__((aligned(64)));
+    for (int64_t j = 0; j < count; j += PANEL, packed += part_rows(parts, depth) * PANEL) {
+        for (int64_t k = 0; k < depth; k += SOME) {
+            const int some = (int) min_of(depth - k, SOME);
+            pack_windows(w, data, start + j, min_of(count - j, PANEL), from + k, some, wide);
+            split_panel(parts, wide, some, (word *) packed + part_rows(parts, k) * PANEL);
+        }
+    }
+}
+
 /// The same as columns of pairs: some rows at a time, that stay in the cache as float32.
 static void pack_paired_windows(const struct windows * w, const float * data, int64_t start, int64_t count, int64_t from, int depth, float * packed) {
-    enum { SOME = 128 };
     float wide[SOME * PANEL] __attribute__((aligned(64)));
     for (int64_t j = 0; j < count; j += PANEL) {
         float * panel = packed + j * DEPTH;
@@ -106,10 +118,12 @@ void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata)
     const int64_t depth = kernel->ne[0] * kernel->ne[1] * kernel->ne[2], pixels = dst->ne[0] * dst->ne[1];
     const int64_t groups = image->ne[2] / kernel->ne[2], channels = kernel->ne[3] / groups;  // of a group's result
     struct graphc_conv_2d_settings * s = userdata;
-    const int64_t most = depth_of(s->pairs);
+    const int parts = parts_for(s->pairs);
+    const bool pairs = s->pairs && parts == NO_PARTS;
+    const int64_t most = parts == NO_PARTS ? depth_of(pairs) : depth_of_parts(parts, depth);
     const struct windows w = windows_of(kernel, image->ne[0], image->ne[1], dst->ne[0], dst->ne[1], s);
-    float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
-    const struct units u = cut(channels, pixels, groups * dst->ne[3], nth);
+    float packed[PACKED_COLUMNS] __attribute__((aligned(64)));
+    const struct units u = cut(channels, pixels, groups * dst->ne[3], nth, columns_of_unit(parts));
     for (int64_t unit; (unit = take(&s->turns, u.count, ith, nth)) < u.count;) {
         const int64_t first = unit % u.parts * u.rows, j = unit / u.parts % u.columns * u.wide, number = unit / u.parts / u.columns;
         const int64_t group = number % groups, batch = number / groups, i = group * channels + first;
@@ -120,12 +134,17 @@ void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata)
         part.c = (float *) ((char *) dst->data + batch * dst->nb[3]) + i * pixels + j;
         part.rows = min_of(channels - first, u.rows);
         part.columns = min_of(pixels - j, u.wide);
-        part.pairs = s->pairs;
+        part.pairs = pairs, part.parts = parts;
         for (int64_t k = 0; k < depth; k += most) {
             part.depth = (int) min_of(depth - k, most);
             part.first = k == 0, part.last = k + most >= depth;
             part.a.data = element(&weights, 0, k);
-            (s->pairs ? pack_paired_windows : pack_windows)(&w, data, j, part.columns, k, part.depth, packed);
+            if (parts != NO_PARTS) {
+                part.deep = part_rows(parts, part.depth);
+                pack_parts_of_windows(&w, data, j, part.columns, k, part.depth, parts, packed);
+            } else {
+                (pairs ? pack_paired_windows : pack_windows)(&w, data, j, part.columns, k, part.depth, packed);
+            }
             multiply(&part);
         }
     }
@@ -278,21 +297,23 @@ static void multiply_windows(struct ggml_tensor * dst, int ith, int nth, struct 
     const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1];
     const int64_t places = kernel->ne[0] * kernel->ne[1], channels = kernel->ne[2], rows = dst->ne[1] * dst->ne[2] * dst->ne[3];
     const int64_t groups = image->ne[0] / channels, columns = dst->ne[0] / groups;
-    const int64_t together = channels_of_part(channels, places);
     struct windows_last w = {image->ne[0], 0, image->ne[1], image->ne[2], dst->ne[1], dst->ne[2], kernel->ne[0], kernel->ne[1]};
     w.s0 = s->s0, w.s1 = s->s1, w.p0 = s->p0, w.p1 = s->p1, w.d0 = s->d0, w.d1 = s->d1;
     w.channels = channels;
     const bool by_places = !s->pairs && many_are_outside(&w), in_place = !by_places && reads_in_place(&w, s->pairs);
-    float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
-    const struct units u = cut(rows, columns, groups, nth);
+    const int parts = by_places || in_place ? NO_PARTS : parts_for(s->pairs);
+    const bool pairs = s->pairs && parts == NO_PARTS;
+    const int64_t together = even_split(channels, (parts == NO_PARTS ? DEPTH : depth_of_parts(parts, channels * places)) / places);
+    float packed[PACKED_COLUMNS] __attribute__((aligned(64)));
+    const struct units u = cut(rows, columns, groups, nth, columns_of_unit(parts));
     for (int64_t unit; (unit = take(&s->turns, u.count, ith, nth)) < u.count;) {
         const bool tall = rows > dst->ne[0];
         const int64_t across = u.columns * groups, part_of_rows = tall ? unit / across : unit % u.parts, number = tall ? unit % across : unit / u.parts;
         const int64_t group = number / u.columns, first = number % u.columns * u.wide, j = group * columns + first, i = part_of_rows * u.rows;
-        struct block part = {.dst = dst, .at = {{j, i, 0, 0}}, .axis = 1, .packed = packed, .deep = DEPTH, .ldc = dst->ne[0], .activation = &s->activation, .pairs = s->pairs};
+        struct block part = {.dst = dst, .at = {{j, i, 0, 0}}, .axis = 1, .packed = packed, .deep = DEPTH, .ldc = dst->ne[0], .activation = &s->activation, .pairs = pairs, .parts = parts};
         part.c = (float *) dst->data + i * dst->ne[0] + j, part.rows = min_of(rows - i, u.rows), part.columns = min_of(columns - first, u.wide);
         const struct matrix all_weights = {.data = kernel->data, .step = kernel->nb[3], .type = kernel->type, .types = s->types};
-        const bool stays = s->panels != NULL && stays_packed(s->panels, j, part.columns);
+        const bool stays = parts == NO_PARTS && s->panels != NULL && stays_packed(s->panels, j, part.columns);
         w.first = i;
         if (in_place) {
             part.a.data = image->data;
@@ -312,7 +333,12 @@ static void multiply_windows(struct ggml_tensor * dst, int ith, int nth, struct 
                 part.coming = (const char *) (part.last ? part.packed : panels_at(s->panels, j, (channel + together) * places));
             } else {
                 part.coming = element(&weights, j, part.last ? 0 : part.depth), part.coming_step = weights.step;
-                pack_places(&weights, j, part.columns, w.channels, places, s->pairs, w.channels, DEPTH, packed);
+                if (parts == NO_PARTS) {
+                    pack_places(&weights, j, part.columns, w.channels, places, pairs, w.channels, DEPTH, packed);
+                } else {
+                    part.deep = part_rows(parts, part.depth);
+                    pack_parts_of_places(&weights, j, part.columns, w.channels, places, parts, packed);
+                }
             }
             if (by_places) multiply_places(&part, &w);
             else multiply(&part);

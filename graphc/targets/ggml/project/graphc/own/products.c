@@ -69,24 +69,18 @@ static struct ggml_tensor * with_all_rows(struct ggml_tensor * dst, const struct
     return &all->result;
 }
 
-/// Multiplies rows of panels, which the elements of a sum meet, with a gate.
-static void gate_panels(const float * gate, int64_t columns, int depth, float * packed) {
-    for (float * panel = packed; columns > 0; columns -= PANEL, panel += PANEL * DEPTH) {
-        for (int k = 0; k < depth; ++k) {
-            for (int j = 0; j < PANEL; j += WIDTH) *(vector *) (panel + k * PANEL + j) *= all(gate[k]);
-        }
-    }
-}
-
 void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     struct graphc_mul_mat_settings * s = userdata;
     struct all_rows all_rows;
     dst = with_all_rows(dst, s, &all_rows);
     const struct ggml_tensor * b = dst->src[1];
-    const int64_t depth = b->ne[0], columns = dst->ne[0], rows = dst->ne[1], most = depth_of(s->pairs);
+    const int64_t depth = b->ne[0], columns = dst->ne[0], rows = dst->ne[1];
     if (rows <= MOST_FEW) return multiply_few(dst, ith, nth, s);
-    float packed[COLUMNS * DEPTH] __attribute__((aligned(64)));
-    const struct units u = cut(rows, columns, dst->ne[2] * dst->ne[3], nth);
+    const int parts = parts_for(s->pairs);
+    const bool pairs = s->pairs && parts == NO_PARTS;
+    const int64_t most = parts == NO_PARTS ? depth_of(pairs) : depth_of_parts(parts, depth);
+    float packed[PACKED_COLUMNS] __attribute__((aligned(64)));
+    const struct units u = cut(rows, columns, dst->ne[2] * dst->ne[3], nth, columns_of_unit(parts));
     for (int64_t unit; (unit = take(&s->turns, u.count, ith, nth)) < u.count;) {
         const struct place at = find(&u, dst, unit), then = find(&u, dst, min_of(unit + 1, u.count - 1));
         const struct matrix weights = columns_at(dst, s, at), later = columns_at(dst, s, then);
@@ -94,12 +88,12 @@ void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata)
         char * c = (char *) dst->data;
         for (int each = 0; each < 4; ++each) c += at.axis[each] * dst->nb[each];
         struct block part = {.dst = dst, .at = at, .axis = 1, .c = (float *) c, .ldc = dst->nb[1] / sizeof(float)};
-        part.coming_step = weights.step, part.activation = &s->activation, part.pairs = s->pairs;
+        part.coming_step = weights.step, part.activation = &s->activation, part.pairs = pairs, part.parts = parts;
         part.between = s->scaled + s->gated;
         const float * gate = s->gated ? (const float *) dst->src[2]->data + (at.axis[3] * dst->ne[2] + at.axis[2]) * depth : NULL;
         part.rows = min_of(rows - at.axis[1], u.rows);
         part.columns = min_of(columns - at.axis[0], u.wide);
-        const bool stays = s->panels != NULL && stays_packed(s->panels, at.axis[0], part.columns);
+        const bool stays = parts == NO_PARTS && s->panels != NULL && stays_packed(s->panels, at.axis[0], part.columns);
         for (int64_t k = 0; k < depth; k += most) {
             part.depth = (int) min_of(depth - k, most);
             part.first = k == 0, part.last = k + most >= depth;
@@ -112,8 +106,14 @@ void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata)
                 part.coming_rows = parts_of(part.coming_rows * min_of(depth - next_k, DEPTH), part.depth);
             } else {
                 part.packed = packed, part.deep = DEPTH, part.coming = element(part.last ? &later : &weights, 0, next_k);
-                pack_rows(&weights, 0, part.columns, k, part.depth, s->pairs, packed);
-                if (gate != NULL) gate_panels(gate + k, part.columns, part.depth, packed);
+                const float * some = gate == NULL ? NULL : gate + k;
+                if (parts == NO_PARTS) {
+                    pack_rows(&weights, 0, part.columns, k, part.depth, pairs, packed);
+                    for (int64_t j = 0; gate != NULL && j < part.columns; j += PANEL) gate_panel(some, part.depth, packed + j * DEPTH);
+                } else {
+                    part.deep = part_rows(parts, part.depth);
+                    pack_parts(&weights, 0, part.columns, k, part.depth, some, parts, packed);
+                }
             }
             multiply(&part);
         }

@@ -13,6 +13,7 @@
 
 #include "activate.h"
 #include "minimal.h"
+#include "parts.h"
 #include "readers.h"
 #include "tiles.h"
 
@@ -22,6 +23,8 @@ enum {
     GROUP = 2,               // panels that are multiplied together
     GROUP_OF_LINES = 8,      // where tiles lie along one axis,
     MOST_OF_LINES = 1 << 18, // if no more than so much of them is transformed
+    GROUP_OF_PARTS = 1024,   // channels of all panels of parts that are multiplied together
+    FEWEST_OF_PARTS = 8,     // panels that are multiplied as parts: with fewer, a kernel's parts take longer to come from memory
     MANY = 64,               // panels of such tiles, of which each thread transforms its own
     FEW = 4,                 // panels that a small image has at most
     FEW_GROUP = 8,           // panels of small images that are multiplied together
@@ -46,7 +49,9 @@ struct plan {
     int64_t kw, kh, width, height, left, top;  // of a plane of the kernel, of one of the image, and of what is beside it
     int64_t result_width, result_height;
     int64_t across, of_plane, tiles, panels;  // tiles of a line, of a plane of the result, and of an image; panels of all images
-    int64_t depth;  // of a panel: channels, or pairs of them
+    bool pairs;     // operands are pairs of channels, or
+    int parts;      // they have so many parts, and the kernel lies in tiles
+    int64_t depth;  // of a sum: channels, or pairs of them
     bool few;     // tiles: each part of the kernel is transformed when it is needed, else all of it before
     bool shared;  // the images are transformed before, else by each thread for itself
     int64_t group, together;  // panels and channels of the result that are computed together
@@ -58,6 +63,18 @@ struct plan {
 /// True if each plane of the kernel has one element, and there are three.
 static bool along_planes(const struct ggml_tensor * kernel, const struct graphc_conv_2d_settings * s) {
     return planes_of(s).kernel == 3 && kernel->ne[0] == 1 && kernel->ne[1] == 3;
+}
+
+/// Panels of parts that are multiplied together: as many as bring a kernel from memory less often, and as a cache has room for.
+static inline int64_t group_of_parts(int64_t channels) {
+    int64_t group = GROUP;
+    while (group < FEW_GROUP && 2 * group * channels <= GROUP_OF_PARTS) group *= 2;
+    return group;
+}
+
+/// Words of so many rows of the kernel at one place, of so much of their depth: whole tiles, where they lie in tiles.
+static inline int64_t words_of_rows(const struct plan * p, int64_t rows, int64_t depth) {
+    return p->parts == NO_PARTS ? rows * depth : parts_of(rows, TILE_ROWS) * words_of_tiles(p->parts, depth);
 }
 
 static struct plan plan_with(int64_t side, const struct ggml_tensor * kernel, const struct ggml_tensor * image,
@@ -78,17 +95,19 @@ static struct plan plan_with(int64_t side, const struct ggml_tensor * kernel, co
     p.of_plane = p.across * parts_of(p.result_height, p.tall);
     p.tiles = p.of_plane * p.planes.result;
     p.panels = parts_of(p.tiles * image->ne[3], PANEL);
-    p.depth = s->pairs ? pairs_in(p.channels) : p.channels;
     p.few = p.tiles <= FEW * PANEL;
-    p.panel = odd_vectors(p.depth * PANEL);
+    p.parts = p.tiles < FEWEST_OF_PARTS * PANEL ? NO_PARTS : parts_for(s->pairs), p.pairs = s->pairs && p.parts == NO_PARTS;
+    p.depth = p.pairs ? pairs_in(p.channels) : p.channels;
+    p.panel = odd_vectors((p.parts == NO_PARTS ? p.depth : part_rows(p.parts, p.depth)) * PANEL);
     p.images = p.panels * p.places * p.panel;
     p.shared = p.few || (p.images <= MOST_PIXELS && (p.wide == p.tall || p.panels < MANY));
-    p.group = p.few ? min_of(p.panels, FEW_GROUP) : GROUP;
+    p.group = p.few ? min_of(p.panels, FEW_GROUP) : p.parts == NO_PARTS ? GROUP : group_of_parts(p.channels);
     if (!p.few && p.wide != p.tall) p.group = min_of(min_of(p.panels, GROUP_OF_LINES), MOST_OF_LINES / (p.places * p.panel) + 1);
     p.together = even_split(p.rows, p.few && p.panels <= FEWEST ? FEW_CHANNELS : CHANNELS);
+    if (p.parts != NO_PARTS) p.together = parts_of(p.together, TILE_ROWS) * TILE_ROWS;
     p.deep = AT_ONCE / p.together / DEEP * DEEP;
-    p.plane = p.few ? 0 : odd_vectors(p.depth * p.rows);
-    p.part = p.few ? odd_vectors(p.together * p.deep) : 0;
+    p.plane = p.few ? 0 : odd_vectors(words_of_rows(&p, p.rows, p.depth));
+    p.part = p.few ? odd_vectors(words_of_rows(&p, p.together, p.deep)) : 0;
     p.product = odd_vectors(p.together * PANEL);
     p.weights = p.places * p.plane;
     p.each = p.places * (p.group * p.product + p.part + (p.shared ? 0 : p.group * p.panel)) + WIDTH;  // whole vectors are read of products
@@ -139,7 +158,7 @@ static bool lines_pay(const struct plan * p, int64_t pixels) {
 bool graphc_prefers_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
     const struct plan p = plan_of(kernel, image, s);
     const int64_t pixels = p.result_width * p.result_height * p.planes.result;
-    if (kernel->ne[2] < LEAST_CHANNELS) return false;
+    if (kernel->ne[2] < LEAST_CHANNELS || parts_for(s->pairs) == ONE_PART) return false;
     return p.wide == p.tall ? products_of(&p) < 9 * parts_of(pixels, WIDTH) : lines_pay(&p, pixels);
 }
 
@@ -210,10 +229,25 @@ static void transform_channels(const struct plan * p, int64_t row, int64_t chann
     WITH_TILES(p, filter_channels, p, row, channel, channels, to, plane);
 }
 
+/// `depth` channels of rows of the kernel from `row` on, from one on, as tiles [places][tiles of rows][steps][parts][TILE_WORDS].
+static void transform_tiles(const struct plan * p, int64_t row, int64_t count, int64_t from, int64_t depth, float * to, int64_t plane) {
+    float wide[MOST_PLACES * TILE_ROWS * STEP] __attribute__((aligned(64)));
+    for (int64_t i = 0; i < count; i += TILE_ROWS, to += words_of_tiles(p->parts, depth)) {
+        const int64_t there = min_of(count - i, TILE_ROWS);
+        for (int64_t c = 0; c < depth; c += STEP) {
+            const int64_t channels = min_of(depth - c, STEP);
+            for (int64_t x = 0; x < there; ++x) transform_channels(p, row + i + x, from + c, channels, wide + x * STEP, TILE_ROWS * STEP);
+            for (int64_t place = 0; place < p->places; ++place) {
+                split_rows(p->parts, wide + place * TILE_ROWS * STEP, STEP, there, channels, (word *) to + place * plane + words_of_tiles(p->parts, c));
+            }
+        }
+    }
+}
+
 /// `depth` channels of a row of the kernel, or pairs of them, from one on, as [places][depth], `plane` elements from place to place.
 static void transform_row(const struct plan * p, int64_t row, int64_t from, int64_t depth, float * to, int64_t plane) {
     enum { SOME = 2 * WIDTH };
-    if (!p->s->pairs) {
+    if (!p->pairs) {
         transform_channels(p, row, from, depth, to, plane);
         return;
     }
@@ -374,15 +408,20 @@ static void read_panel(const struct plan * p, int64_t channel, int64_t first, fl
 
 /// Transforms tiles of some channels, the panels from the tile `origin` of all images on. `channel` is even.
 static void read_panels(const struct plan * p, int64_t origin, int64_t panels, int64_t channel, int64_t count, float * to) {
-    const int64_t stride = p->panel, size = p->places * stride, end = channel + count, step = p->s->pairs ? 2 : 1;
+    const bool two = p->pairs || p->parts != NO_PARTS;
+    const int64_t stride = p->panel, size = p->places * stride, stop = channel + count, step = two ? 2 : 1;
+    const int64_t end = p->parts != NO_PARTS && stop == p->channels ? steps_in(stop) * STEP : stop;  // steps are filled up with zeros
     float wide[MOST_PLACES * 2 * PANEL] __attribute__((aligned(64))) = {0};
     for (int64_t c = channel; c < end; c += step) {  // lines of a channel go on from panel to panel
         for (int64_t panel = 0; panel < panels; ++panel) {
-            const int64_t first = origin + panel * PANEL, both = min_of(end - c, 2);
-            if (!p->s->pairs) read_panel(p, c, first, to + panel * size + c * PANEL, stride);
-            for (int64_t i = 0; p->s->pairs && i < both; ++i) read_panel(p, c + i, first, wide + i * PANEL, 2 * PANEL);
-            for (int place = 0; p->s->pairs && place < p->places; ++place) {
-                pair_panel(wide + place * 2 * PANEL, both, to + panel * size + place * stride + c / 2 * PANEL);
+            const int64_t first = origin + panel * PANEL, both = c < stop ? min_of(stop - c, 2) : 0;
+            float * row = to + panel * size;
+            if (!two) read_panel(p, c, first, row + c * PANEL, stride);
+            for (int64_t i = 0; two && i < both; ++i) read_panel(p, c + i, first, wide + i * PANEL, 2 * PANEL);
+            for (int64_t place = 0; two && place < p->places; ++place, row += stride) {
+                const float * rows = wide + place * 2 * PANEL;
+                if (p->pairs) pair_panel(rows, both, row + c / 2 * PANEL);
+                else split_two_rows(p->parts, rows, both, (word *) row + row_of_pair(p->parts, c) * PANEL);
             }
         }
     }
@@ -395,7 +434,9 @@ void graphc_winograd_operands(struct ggml_tensor * dst, int ith, int nth, void *
     const int64_t rows = p.few ? 0 : parts_of(p.rows, TRANSFORMED), parts = parts_of(p.channels, TRANSFORMED);
     const int64_t units = rows + (p.shared ? parts * p.panels : 0);
     for (int64_t unit; (unit = take(&s->turns, units, ith, nth)) < units;) {
-        for (int64_t row = unit * TRANSFORMED; unit < rows && row < min_of((unit + 1) * TRANSFORMED, p.rows); ++row) {
+        const int64_t top = unit * TRANSFORMED, bottom = min_of(top + TRANSFORMED, p.rows);
+        if (unit < rows && p.parts != NO_PARTS) transform_tiles(&p, top, bottom - top, 0, p.depth, kernel + words_of_rows(&p, top, p.depth), p.plane);
+        for (int64_t row = top; unit < rows && p.parts == NO_PARTS && row < bottom; ++row) {
             transform_row(&p, row, 0, p.depth, kernel + row * p.depth, p.plane);
         }
         if (unit < rows) continue;
@@ -404,10 +445,33 @@ void graphc_winograd_operands(struct ggml_tensor * dst, int ith, int nth, void *
     }
 }
 
+/// The products of `count` rows of the transformed kernel's tiles, of `deep` elements, with some of the panels' depth, from one on.
+static BY_MATRIX_UNIT void multiply_panels_of_parts(const struct work * w, const float * kernel, int64_t deep, int64_t plane, int64_t count, int64_t origin,
+                                                        int64_t panels, int64_t from, int64_t depth) {
+    const struct plan * plan = &w->plan;
+    const int64_t next_tile = words_of_tiles(plan->parts, deep), tiles_left = plan->tiles * plan->image->ne[3] - origin, most = depth_of_parts(plan->parts, depth);
+    begin_tiles();
+    for (int64_t place = 0; place < plan->places; ++place) {
+        for (int64_t k = 0; k < depth; k += most) {
+            for (int64_t p = 0; p < panels; ++p) {
+                const word * panel = (const word *) w->panel + (p * plan->places + place) * plan->panel + part_rows(plan->parts, from + k) * PANEL;
+                float * c = w->products + (p * plan->places + place) * plan->product;
+                for (int64_t i = 0; i < count; i += MOST_TILE_ROWS) {
+                    const word * a = (const word *) kernel + place * plane + i / TILE_ROWS * next_tile + words_of_tiles(plan->parts, k);
+                    const multiplier multiply_by = multiplier_for(plan->parts, count - i, tiles_left - p * PANEL);
+                    multiply_by(a, next_tile, panel, steps_in(min_of(depth - k, most)), from + k > 0, c + i * PANEL, PANEL);
+                }
+            }
+        }
+    }
+    end_tiles();
+}
+
 /// The products of `count` rows of the transformed kernel, `stride` elements apart, with some of the panels' depth, from one on.
 static void multiply_panels(const struct work * w, const float * kernel, int64_t stride, int64_t plane, int64_t count, int64_t origin, int64_t panels,
                             int64_t from, int64_t depth) {
     const struct plan * plan = &w->plan;
+    if (plan->parts != NO_PARTS) return multiply_panels_of_parts(w, kernel, stride, plane, count, origin, panels, from, depth);
     const int64_t high = tile_rows(count), tiles_left = plan->tiles * plan->image->ne[3] - origin;
     for (int64_t place = 0; place < plan->places; ++place) {
         for (int64_t k = 0; k < depth; k += DEEP) {
@@ -415,7 +479,7 @@ static void multiply_panels(const struct work * w, const float * kernel, int64_t
                 const float * a = kernel + place * plane + i * stride + k;
                 for (int64_t p = 0; p < panels; ++p) {
                     const struct ahead ahead = rows_ahead(a + (high + p % 2 * LINES) * stride, stride * (int64_t) sizeof(float));
-                    const tile_function * with = tiles_for(plan->s->pairs, tiles_left - p * PANEL);
+                    const tile_function * with = tiles_for(plan->pairs, tiles_left - p * PANEL);
                     const float * panel = w->panel + (p * plan->places + place) * plan->panel + (from + k) * PANEL;
                     float * c = w->products + (p * plan->places + place) * plan->product + i * PANEL;
                     with[min_of(count - i, high)](a, stride, panel, c, PANEL, one_line(min_of(depth - k, DEEP)), from + k == 0 ? &as_they_are : &added_up, ahead);
@@ -463,7 +527,7 @@ void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata
     w.workspace = w.part + p.places * p.part;
     const int64_t groups = parts_of(p.panels, p.group);
     int64_t rows = p.shared ? p.together : p.rows;  // of a unit: images that each thread transforms are cut as little as possible
-    while (groups * parts_of(p.rows, rows) < 4 * nth && rows >= 2 * FEW_CHANNELS) rows /= 2;
+    while (groups * parts_of(p.rows, rows) < 4 * nth && rows >= 2 * FEW_CHANNELS) rows = p.parts == NO_PARTS ? rows / 2 : parts_of(rows / 2, TILE_ROWS) * TILE_ROWS;
     const int64_t parts = parts_of(p.rows, rows), units = groups * parts;
     for (int64_t unit; (unit = take(&s->turns, units, ith, nth)) < units;) {
         const int64_t origin = unit / parts * p.group, panels = min_of(p.group, p.panels - origin);
@@ -472,11 +536,12 @@ void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata
         w.panel = p.shared ? images + origin * p.places * p.panel : w.workspace;
         for (int64_t first = unit % parts * rows; first < until; first += p.together) {
             const int64_t count = min_of(until - first, p.together);
-            if (!p.few) multiply_panels(&w, kernel + first * p.depth, p.depth, p.plane, count, origin * PANEL, panels, 0, p.depth);
+            if (!p.few) multiply_panels(&w, kernel + words_of_rows(&p, first, p.depth), p.depth, p.plane, count, origin * PANEL, panels, 0, p.depth);
             for (int64_t k = 0; p.few && k < p.depth; k += p.deep) {
                 const int64_t depth = min_of(p.depth - k, p.deep);
-                for (int64_t i = 0; i < count; ++i) transform_row(&p, first + i, k, depth, w.part + i * p.deep, p.part);
-                multiply_panels(&w, w.part, p.deep, p.part, count, origin * PANEL, panels, k, depth);
+                if (p.parts != NO_PARTS) transform_tiles(&p, first, count, k, depth, w.part, p.part);
+                for (int64_t i = 0; i < count && p.parts == NO_PARTS; ++i) transform_row(&p, first + i, k, depth, w.part + i * p.deep, p.part);
+                multiply_panels(&w, w.part, p.parts == NO_PARTS ? p.deep : depth, p.part, count, origin * PANEL, panels, k, depth);
             }
             write_panels(&w, origin * PANEL, panels, first, count);
         }
