@@ -180,7 +180,7 @@ static tensor * by_ggml(builder * b, convolution * function, tensor * kernel, te
     return function(b->context, kernel, image, s.s0, s.s1, s.p0, s.p1, s.d0, s.d1);
 }
 
-/// Has what Winograd's way transforms before be a source of it, of so many elements: a kernel and an image become the image, that and the
+/// Has what a way transforms before be a source of it, of so many elements: a kernel and an image become the image, that and the
 /// kernel. False without memory.
 static bool transformed_before(builder * b, ggml_custom_op_t operands, int64_t elements, const struct graphc_conv_2d_settings * settings,
                                tensor ** sources) {
@@ -196,12 +196,18 @@ static tensor * own_convolution(builder * b, tensor * kernel, tensor * image, co
     const char * way = chosen(b, key);
     const bool preferred = same(way, "winograd") || (!same(way, "tiles") && b->own->prefers_winograd(kernel, image, settings));
     const bool winograd = preferred && b->own->takes_winograd(kernel, image, settings);
-    if (!winograd && !b->own->takes_conv_2d(kernel, image, settings)) return NULL;
+    const bool direct = !winograd && b->own->takes_direct(kernel, image, false, settings);
+    if (!winograd && !direct && !b->own->takes_conv_2d(kernel, image, settings)) return NULL;
     tensor * sources[] = {kernel, image, NULL};
-    const int64_t elements = winograd ? b->own->winograd_size(kernel, image, settings, b->threads) : 0;
-    if (winograd && !transformed_before(b, b->own->winograd_operands, elements, settings, sources)) return NULL;
-    ggml_custom_op_t function = winograd ? b->own->winograd : b->own->conv_2d;
-    const int count = winograd ? 3 : 2;
+    if (winograd) {
+        const int64_t elements = b->own->winograd_size(kernel, image, settings, b->threads);
+        if (!transformed_before(b, b->own->winograd_operands, elements, settings, sources)) return NULL;
+    } else if (direct) {
+        const int64_t elements = b->own->direct_size(kernel, image, false, settings);
+        if (!transformed_before(b, b->own->direct_operands, elements, settings, sources)) return NULL;
+    }
+    ggml_custom_op_t function = winograd ? b->own->winograd : direct ? b->own->direct : b->own->conv_2d;
+    const int count = winograd || direct ? 3 : 2;
     take_way(b, key, winograd ? "winograd" : "tiles");
     return computed_with_tail(b, function, settings, sizeof *settings, &settings->activation, ne, sources, count, true, tail);
 }
@@ -324,16 +330,18 @@ tensor * graphc_build_conv_2d_last(builder * b, tensor * kernel, tensor * image,
     const bool winograd = b->own->takes_winograd_last(kernel, image, &settings);
     const int64_t elements = winograd ? b->own->winograd_last_size(kernel, image, &settings, b->threads) : 0;
     if (winograd && !transformed_before(b, b->own->winograd_last_operands, elements, &settings, sources)) return NULL;
+    const bool unit = !winograd && !few && b->own->takes_direct(kernel, image, true, &settings);  // by a matrix unit
+    if (unit && !transformed_before(b, b->own->direct_operands_last, b->own->direct_size(kernel, image, true, &settings), &settings, sources)) return NULL;
     if (!winograd && !few && !settings.pairs && stays(b, kernel)) {
         settings.panels = held_panels(b, b->own->hold_panels_of_kernel(kernel, image, ne[1] * ne[2] * ne[3]));
     }
-    ggml_custom_op_t function = winograd ? b->own->winograd_last : few ? b->own->conv_2d_dw_last : b->own->conv_2d_last;
+    ggml_custom_op_t function = winograd ? b->own->winograd_last : unit ? b->own->direct_last : few ? b->own->conv_2d_dw_last : b->own->conv_2d_last;
     const bool adds = !few && b->ggml->is_contiguous(image) && image->ne[0] > 1 && ne[1] > 1;  // whole images, whose pixels are rows then
     const size_t whole = sizeof(float) * (size_t) (ne[0] * ne[1] * ne[2] * ne[3]);
     int taken = 0;
     while (adds && taken < count && b->ggml->is_contiguous(sums[taken]) && b->ggml->nbytes(sums[taken]) == whole) ++taken;
     const struct tail first = {bias, sums, taken, taken == count ? activation : NULL}, rest = {NULL, sums + taken, count - taken, activation};
-    tensor * found = computed_with_tail(b, function, &settings, sizeof settings, &settings.activation, ne, sources, winograd ? 3 : 2, false, first);
+    tensor * found = computed_with_tail(b, function, &settings, sizeof settings, &settings.activation, ne, sources, winograd || unit ? 3 : 2, false, first);
     return taken == count ? found : with_tail(b, found, rest);
 }
 

@@ -213,6 +213,11 @@ static inline void split_panel(int parts, const float * from, int64_t depth, wor
     if (wide == 2) TILE_PRODUCTS(1, 4, 7); \
     if (high == 2) TILE_PRODUCTS(2, 5, 6); \
     if (high == 2 && wide == 2) TILE_PRODUCTS(3, 5, 7)
+#define ZERO_RESULTS \
+    TILE_ZERO(0); \
+    TILE_ZERO(1); \
+    TILE_ZERO(2); \
+    TILE_ZERO(3)
 #define FOR_RESULTS(do, ...) \
     do(0, __VA_ARGS__); \
     if (wide == 2) do(1, to + TILE_ROWS, step); \
@@ -227,10 +232,7 @@ static inline __attribute__((always_inline)) BY_MATRIX_UNIT void multiply_tiles(
     if (add) {
         FOR_RESULTS(TILE_LOAD, to, step);
     } else {
-        TILE_ZERO(0);
-        TILE_ZERO(1);
-        TILE_ZERO(2);
-        TILE_ZERO(3);
+        ZERO_RESULTS;
     }
     for (int64_t i = 0; i < steps; ++i, a += parts * TILE_WORDS, panel += parts * TILE_PAIRS * PANEL) {
         if (parts == ALL_PARTS) {  // the smallest products first
@@ -273,7 +275,46 @@ static inline multiplier multiplier_for(int parts, int64_t rows, int64_t columns
     return all_of_them[parts == ALL_PARTS][rows > TILE_ROWS][columns > TILE_ROWS];
 }
 
-/// The same product of one element, as products of float32 make it.
+/// The same with what a kernel of kh lines of kw places meets in one part: at each place, rows of tiles are pixels that follow one another,
+/// `pixel` words apart, from (kx, ky) on, and `line` pixels are a line; a panel has the places one after the other.
+static inline __attribute__((always_inline)) BY_MATRIX_UNIT void multiply_places_in(int high, int wide, const word * image, int64_t pixel, int64_t line,
+                                                                                    int64_t kw, int64_t kh, const word * panel, int64_t steps, bool add,
+                                                                                    float * to, int64_t ldc) {
+    const int64_t step = ldc * (int64_t) sizeof *to, next = pixel * (int64_t) sizeof *image;
+    if (add) {
+        FOR_RESULTS(TILE_LOAD, to, step);
+    } else {
+        ZERO_RESULTS;
+    }
+    for (int64_t ky = 0; ky < kh; ++ky) {
+        for (int64_t kx = 0; kx < kw; ++kx) {
+            const word * a = image + (ky * line + kx) * pixel;
+            for (int64_t i = 0; i < steps; ++i, a += TILE_PAIRS, panel += TILE_PAIRS * PANEL) {
+                TILE_LOAD(4, a, next);
+                if (high == 2) TILE_LOAD(5, a + TILE_ROWS * pixel, next);
+                LOAD_RIGHT(0);
+                MULTIPLY;
+            }
+        }
+    }
+    FOR_RESULTS(TILE_STORE, to, step);
+}
+
+#define PLACES_MULTIPLIER(high, wide) \
+    static BY_MATRIX_UNIT __attribute__((noinline)) void multiply_places_##high##_##wide(const word * image, int64_t pixel, int64_t line, int64_t kw, int64_t kh, \
+                                                                                         const word * panel, int64_t steps, bool add, float * to, int64_t ldc) { \
+        multiply_places_in(high, wide, image, pixel, line, kw, kh, panel, steps, add, to, ldc); \
+    }
+PLACES_MULTIPLIER(1, 1) PLACES_MULTIPLIER(1, 2) PLACES_MULTIPLIER(2, 1) PLACES_MULTIPLIER(2, 2)
+
+typedef void (*places_multiplier)(const word *, int64_t, int64_t, int64_t, int64_t, const word *, int64_t, bool, float *, int64_t);
+
+static inline places_multiplier multiply_places_for(int64_t rows, int64_t columns) {
+    static const places_multiplier all_of_them[2][2] = {{multiply_places_1_1, multiply_places_1_2}, {multiply_places_2_1, multiply_places_2_2}};
+    return all_of_them[rows > TILE_ROWS][columns > TILE_ROWS];
+}
+
+/// A product of parts of one element, as products of float32 make it.
 static float whole_product(const word * a, int64_t next_tile, const word * panel, int64_t steps, int64_t row, int64_t column) {
     float sum = 0;
     for (int64_t k = 0; k < steps * STEP; ++k) {

@@ -1,0 +1,226 @@
+// Convolutions by a matrix unit, where operands may be rounded to bfloat16. All channels of a pixel are made one piece, and there are zeros
+// between lines, and above and below them. So what a place of the kernel meets at pixels that follow one another follows one another too,
+// and a tile's rows are read where they lie. The pixels between lines are computed too, and nobody reads them. The products of some
+// channels with all places are added up before those of the next, so that their part of the kernel stays in the first cache.
+
+#include "direct.h"
+
+#include "activate.h"
+#include "blocks.h"
+#include "parts.h"
+#include "tiles.h"
+
+#include <string.h>
+
+enum {
+    LEAST_CHANNELS_OF_DIRECT = 16,                 // of the image
+    CHANNELS_AT_ONCE = 2 * STEP,                   // of all places, with a panel of the kernel
+    CHANNELS_PACKED = 16,                          // of a kernel, at once
+    MOST_PLACES_OF_DIRECT = 25,                    // of the kernel
+    PIXELS_OF_UNIT = 1024,                         // and those between lines
+    PANELS_OF_UNIT = 8
+};
+
+/// Sizes of the image, the kernel and the result, and where they lie in words: pixels `pixel` words apart, lines `line` pixels, images `image`
+/// words; panels of the kernel `panel` words.
+struct plan_direct {
+    bool last;
+    int64_t channels, width, height, kw, kh, columns, across, down, images;
+    int64_t pixel, line, image, panel, kernel;
+    int64_t lines;  // of a unit
+};
+
+static struct plan_direct plan_direct_of(const struct ggml_tensor * kernel, const struct ggml_tensor * image, bool last,
+                                         const struct graphc_conv_2d_settings * s) {
+    const int64_t * ne = image->ne;
+    struct plan_direct p = {last, last ? ne[0] : ne[2], last ? ne[1] : ne[0], last ? ne[2] : ne[1], kernel->ne[0], kernel->ne[1], kernel->ne[3]};
+    p.across = s->width, p.down = s->height, p.images = ne[3];
+    const int64_t behind = p.across + p.kw - 1 - s->p0 - p.width, between = behind > s->p0 ? behind : s->p0;
+    p.pixel = steps_in(p.channels) * TILE_PAIRS, p.line = p.width + (between > 0 ? between : 0);
+    const int64_t pixels = (p.down + p.kh - 1) * p.line + s->p0 + MOST_TILE_ROWS + p.kw;  // tiles may read beyond the last line
+    p.image = pixels * p.pixel;
+    p.panel = p.kw * p.kh * part_rows(ONE_PART, p.channels) * PANEL, p.kernel = parts_of(p.columns, PANEL) * p.panel;
+    p.lines = min_of(p.down, PIXELS_OF_UNIT / p.line);
+    return p;
+}
+
+bool graphc_takes_direct(const struct ggml_tensor * kernel, const struct ggml_tensor * image, bool last, const struct graphc_conv_2d_settings * s) {
+    if (parts_for(s->pairs) != ONE_PART || planes_of(s).kernel != 1 || s->planes.kernel != 0 || s->s0 != 1 || s->s1 != 1 || s->d0 != 1 || s->d1 != 1) return false;
+    const bool numbers = kernel->type == GGML_TYPE_F32 || s->types->blck_size == 1, together = kernel->ne[2] == (last ? image->ne[0] : image->ne[2]);
+    if (!is_weight(kernel, s->types) || !is_dense(image) || !numbers || !together) return false;
+    const struct plan_direct p = plan_direct_of(kernel, image, last, s);
+    const bool windows = p.kw * p.kh > 1 && p.kw * p.kh <= MOST_PLACES_OF_DIRECT && p.channels >= LEAST_CHANNELS_OF_DIRECT;
+    return windows && p.line <= PIXELS_OF_UNIT && p.across <= p.line && s->p0 < p.kw && s->p1 < p.kh && s->p0 >= 0 && s->p1 >= 0;
+}
+
+int64_t graphc_direct_size(const struct ggml_tensor * kernel, const struct ggml_tensor * image, bool last, const struct graphc_conv_2d_settings * s) {
+    const struct plan_direct p = plan_direct_of(kernel, image, last, s);
+    return p.images * p.image + p.kernel + WIDTH;
+}
+
+/// Where the first whole line of a tensor begins.
+static inline word * words_in(const struct ggml_tensor * t) { return (word *) (((uintptr_t) t->data + LINE - 1) / LINE * LINE); }
+
+/// Some channels of pixels of a line, [channels][pixels] with planes so many elements apart, as pieces of all channels.
+static void turn_pixels(const float * from, int64_t plane, int64_t channels, int64_t count, word * to, int64_t pixel) {
+    float turned[WIDTH * STEP] __attribute__((aligned(64)));
+    for (int64_t x = 0; x < count; x += WIDTH) {
+        const int64_t there = min_of(count - x, WIDTH);
+        if (there == WIDTH && channels == STEP) {
+            transpose_square(from + x, plane, turned, STEP);
+            transpose_square(from + WIDTH * plane + x, plane, turned + WIDTH, STEP);
+        } else {
+            for (int64_t i = 0; i < there; ++i) {
+                for (int64_t c = 0; c < STEP; ++c) turned[i * STEP + c] = c < channels ? from[c * plane + x + i] : 0;
+            }
+        }
+        for (int64_t i = 0; i < there; ++i) {
+            *(words_of *) (to + (x + i) * pixel) = in_pairs(*(const vector *) (turned + i * STEP), *(const vector *) (turned + i * STEP + WIDTH));
+        }
+    }
+}
+
+/// A line of an image, and what is between it and the next; all zeros if there is no such line.
+static void round_line(const struct plan_direct * p, const float * image, int64_t y, word * to) {
+    const int64_t words = p->line * p->pixel;
+    if (y < 0 || y >= p->height) {
+        memset(to, 0, (size_t) words * sizeof *to);
+        return;
+    }
+    const int64_t pairs = pairs_in(p->channels);
+    for (int64_t x = 0; x < p->width && p->last; ++x) {
+        pair_row(image + (y * p->width + x) * p->channels, p->channels, (float *) to + x * p->pixel);
+        for (int64_t i = pairs; i < p->pixel; ++i) to[x * p->pixel + i] = 0;
+    }
+    const int64_t plane = p->width * p->height;
+    for (int64_t c = 0; c < p->channels && !p->last; c += STEP) {
+        turn_pixels(image + c * plane + y * p->width, plane, min_of(p->channels - c, STEP), p->width, to + c / 2, p->pixel);
+    }
+    memset(to + p->width * p->pixel, 0, (size_t) (words - p->width * p->pixel) * sizeof *to);
+}
+
+/// A panel of the kernel: [some channels][places][steps][TILE_PAIRS][PANEL].
+static void round_panel(const struct plan_direct * p, const struct matrix * kernels, int64_t row, word * to) {
+    const int64_t places = p->kw * p->kh, there = min_of(p->columns - row, PANEL);
+    float wide[MOST_PLACES_OF_DIRECT * CHANNELS_AT_ONCE * PANEL] __attribute__((aligned(64)));
+    for (int64_t c = 0; c < p->channels; c += CHANNELS_AT_ONCE) {
+        const int64_t channels = min_of(p->channels - c, CHANNELS_AT_ONCE), whole = steps_in(channels) * STEP, some = min_of(DEPTH / places, CHANNELS_PACKED);
+        if (whole != channels) memset(wide, 0, (size_t) (places * whole * PANEL) * sizeof *wide);
+        for (int64_t each = 0; each < channels; each += some) {
+            struct matrix part = *kernels;
+            part.data = element(kernels, 0, (c + each) * places);
+            pack_places(&part, row, there, min_of(channels - each, some), places, false, whole, 0, wide + each * PANEL);
+        }
+        split_panel(ONE_PART, wide, places * whole, to + c / STEP * places * TILE_PAIRS * PANEL);
+    }
+}
+
+static void round_operands(struct ggml_tensor * dst, int ith, int nth, struct graphc_conv_2d_settings * s, bool last) {
+    const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1];
+    const struct plan_direct p = plan_direct_of(kernel, image, last, s);
+    const struct matrix kernels = {.data = kernel->data, .step = kernel->nb[3], .type = kernel->type, .types = s->types};
+    const int64_t panels = parts_of(p.columns, PANEL), lines = p.down + p.kh - 1, units = panels + p.images * lines;
+    word * images = words_in(dst), * packed = images + p.images * p.image;
+    for (int64_t unit; (unit = take(&s->turns, units, ith, nth)) < units;) {
+        if (unit < panels) {
+            round_panel(&p, &kernels, unit * PANEL, packed + unit * p.panel);
+            continue;
+        }
+        const int64_t number = (unit - panels) / lines, y = (unit - panels) % lines;
+        word * first = images + number * p.image, * to = first + (s->p0 + y * p.line) * p.pixel, * end = first + p.image;
+        const float * pixels = (const float *) image->data + number * p.channels * p.width * p.height;
+        round_line(&p, pixels, y - s->p1, to);
+        to += p.line * p.pixel;
+        if (y == 0) memset(first, 0, (size_t) (s->p0 * p.pixel) * sizeof *first);
+        if (y == lines - 1) memset(to, 0, (size_t) (end - to) * sizeof *to);
+    }
+}
+
+void graphc_direct_operands(struct ggml_tensor * dst, int ith, int nth, void * userdata) { round_operands(dst, ith, nth, userdata, false); }
+
+void graphc_direct_operands_last(struct ggml_tensor * dst, int ith, int nth, void * userdata) { round_operands(dst, ith, nth, userdata, true); }
+
+/// The sums [pixels][step] of so many pixels from one on, and of those between lines, with a panel of columns.
+static BY_MATRIX_UNIT void sum_pixels(const struct plan_direct * p, const word * image, const word * panel, int64_t pixels, int64_t columns, float * sums,
+                                      int64_t step) {
+    const int64_t places = p->kw * p->kh;
+    begin_tiles();
+    for (int64_t c = 0; c < p->channels; c += CHANNELS_AT_ONCE) {
+        const int64_t steps = steps_in(min_of(p->channels - c, CHANNELS_AT_ONCE));
+        for (int64_t i = 0; i < pixels; i += MOST_TILE_ROWS) {
+            multiply_places_for(pixels - i, columns)(image + i * p->pixel + c / 2, p->pixel, p->line, p->kw, p->kh, panel, steps, c > 0, sums + i * step, step);
+        }
+        panel += places * steps * TILE_PAIRS * PANEL;
+    }
+    end_tiles();
+}
+
+/// Sums of a line's pixels as that of a result whose channels come last, from a row and a column of the block on.
+static void end_line_last(struct block * b, const struct ends * first, int64_t row, int64_t columns, float * sums, int64_t step, struct edge * edge) {
+    struct ends ends = *first;
+    const struct ahead nothing = {NULL, 0};
+    for (int64_t i = 0; i < b->rows; i += MOST_TILE_ROWS) {
+        const struct terms rows = {(int) min_of(b->rows - i, MOST_TILE_ROWS), 1, 0};
+        float * c = b->c + (row + i) * b->ldc;
+        move_ends(&ends, first, row + i, 0);
+        if (columns == step) summed_up(sums + i * step, step, NULL, c, b->ldc, rows, &ends, nothing);
+        else multiply_edge(edge, summed_up, sums + i * step, step, NULL, c, b->ldc, rows.depth, columns, rows, &ends, nothing);
+    }
+}
+
+/// The same of a result in planes, at the place `at` of each.
+static void end_line(struct block * b, const struct graphc_conv_2d_settings * s, int64_t at, int64_t columns, const float * sums, int64_t apart) {
+    float line[WIDTH * WIDTH] __attribute__((aligned(64)));
+    for (int64_t x = 0; x < b->rows; x += WIDTH) {
+        const int64_t count = min_of(b->rows - x, WIDTH);
+        for (int64_t j = 0; j < columns; j += WIDTH) {
+            transpose_square(sums + x * apart + j, apart, line, WIDTH);
+            for (int64_t i = 0; i < min_of(columns - j, WIDTH); ++i) {
+                float * row = line + i * WIDTH, * to = b->c + (j + i) * b->ldc + at + x;
+                for (int source = 3; source < GGML_MAX_SRC && b->dst->src[source] != NULL; ++source) {
+                    const struct ggml_tensor * t = b->dst->src[source];
+                    const int64_t along = step_before(t, 2);
+                    add_row((const float *) t->data + (at + x) * along + (b->at.axis[2] + j + i) * step(t, 2) + b->at.axis[3] * step(t, 3), along, count, row);
+                }
+                if (s->activation.function != GRAPHC_NO_ACTIVATION) activate(&s->activation, row, NULL, count, to);
+                else copy(row, 1, count, to);
+            }
+        }
+    }
+}
+
+static void convolve(struct ggml_tensor * dst, int ith, int nth, struct graphc_conv_2d_settings * s, bool last) {
+    const struct plan_direct p = plan_direct_of(dst->src[2], dst->src[0], last, s);
+    const word * images = words_in(dst->src[1]), * kernel = images + p.images * p.image;
+    float sums[(PIXELS_OF_UNIT + MOST_TILE_ROWS) * PANEL] __attribute__((aligned(64)));
+    const int64_t panels = parts_of(p.columns, PANEL);
+    int64_t lines = p.lines, together = min_of(panels, PANELS_OF_UNIT);
+    while (parts_of(p.down, lines) * p.images * parts_of(panels, together) < 4 * nth && lines * p.line >= 8 * MOST_TILE_ROWS) lines = (lines + 1) / 2;
+    while (parts_of(p.down, lines) * p.images * parts_of(panels, together) < 4 * nth && together > 1) together = (together + 1) / 2;
+    const int64_t strips = parts_of(p.down, lines), groups = parts_of(panels, together), units = groups * strips * p.images;
+    for (int64_t unit; (unit = take(&s->turns, units, ith, nth)) < units;) {
+        const int64_t top = unit % strips * lines, group = unit / strips % groups, number = unit / strips / groups, count = min_of(p.down - top, lines);
+        const word * image = images + number * p.image + top * p.line * p.pixel;
+        for (int64_t panel = group * together; panel < min_of((group + 1) * together, panels); ++panel) {
+            const int64_t column = panel * PANEL, columns = min_of(p.columns - column, PANEL), step = columns > TILE_ROWS ? PANEL : TILE_ROWS;
+            sum_pixels(&p, image, kernel + panel * p.panel, (count - 1) * p.line + p.across, columns, sums, step);
+            struct block b = {.dst = dst, .axis = last ? 1 : 2, .rows = p.across, .columns = columns, .first = true, .last = true, .between = 1, .activation = &s->activation};
+            const int64_t pixels = p.across * p.down;
+            b.at = last ? (struct place){{column, number * pixels, 0, 0}} : (struct place){{0, 0, column, number}};
+            b.ldc = last ? p.columns : pixels, b.c = (float *) dst->data + number * pixels * p.columns + column * (last ? 1 : pixels);
+            const struct ends ends = ends_of(&b);
+            struct edge edge;
+            if (last && columns != step) prepare_edge(&edge, &ends);
+            for (int64_t y = 0; y < count; ++y) {
+                float * from = sums + y * p.line * step;
+                if (last) end_line_last(&b, &ends, (top + y) * p.across, columns, from, step, &edge);
+                else end_line(&b, s, (top + y) * p.across, columns, from, step);
+            }
+            if (last) finish(&b, top * p.across, (top + count) * p.across);
+        }
+    }
+}
+
+void graphc_direct(struct ggml_tensor * dst, int ith, int nth, void * userdata) { convolve(dst, ith, nth, userdata, false); }
+
+void graphc_direct_last(struct ggml_tensor * dst, int ith, int nth, void * userdata) { convolve(dst, ith, nth, userdata, true); }
