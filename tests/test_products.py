@@ -283,6 +283,9 @@ def by_winograd(image: np.ndarray, kernel: np.ndarray, pads: tuple[int, int]) ->
     return pixels.reshape(*pixels.shape[:2], height + y, width + x)[:, :, :height, :width]
 
 
+TILES = getattr(load_own(), "multiplies_tiles", False)
+"""True if there is a matrix unit, which needs no Winograd's way for what is rounded, and takes heads of any size."""
+
 needs_pairs = pytest.mark.skipif(
     getattr(load_own(), "multiplies_pairs", False) is False, reason="needs a processor that multiplies bfloat16"
 )
@@ -311,7 +314,7 @@ def test_fast_products_are_those_of_bfloat16(a, b, monkeypatch):
 @pytest.mark.parametrize(("image", "kernel", "strides", "pads", "dilations"), CONVOLUTIONS)
 def test_fast_convolutions_are_those_of_bfloat16(image, kernel, strides, pads, dilations, monkeypatch):
     arrays = [RANDOM.standard_normal(shape).astype(np.float32) for shape in (image, kernel)]
-    op, winograd = Conv(strides, dilations, pads, pads), (image, kernel) in [each[:2] for each in CONVOLUTIONS[7:]]
+    op, winograd = Conv(strides, dilations, pads, pads), (image, kernel) in [each[:2] for each in CONVOLUTIONS[7:]] and not TILES
     (direct,) = op.eval(*map(rounded, arrays))
     check_fast(op, arrays, by_winograd(*arrays, pads) if winograd else direct, monkeypatch)
 
@@ -324,7 +327,7 @@ def test_fast_convolutions_are_those_of_bfloat16(image, kernel, strides, pads, d
      ((1, 1, 40, 300), 77, 9, True)],
 )  # fmt: skip
 def test_fast_attention_is_that_of_bfloat16(q, keys, values, hidden, turned, monkeypatch):
-    """Queries, keys and values are rounded, and exponentials, but not their sum; nothing where heads are large."""
+    """Queries, keys and values are rounded, and exponentials, but not their sum; without a matrix unit nothing where heads are large."""
     shapes = q, (*q[:2], keys, q[3]), (*q[:2], keys, values)
     arrays = [RANDOM.standard_normal(shape).astype(np.float32) for shape in shapes]
     arrays += [masked(q[2], keys)] if hidden else []
@@ -344,7 +347,7 @@ def test_fast_attention_is_that_of_bfloat16(q, keys, values, hidden, turned, mon
     usual, result = found["highest", 1], found["high", 1]
     np.testing.assert_array_equal(found["high", 2], result)
     np.testing.assert_array_equal(found["high", 3], result)
-    if q[3] > 128:
+    if q[3] > 128 and not TILES:
         np.testing.assert_array_equal(usual, result)
         return
     scores = np.einsum("bhqd,bhkd->bhqk", rounded(arrays[0] * np.float32(0.3)), rounded(arrays[1]))
@@ -840,6 +843,7 @@ def test_winograd_with_numbers_that_are_not_finite(place, image, sides, channels
     if place in ("kernel", "both"):
         kernel[1, 0, sides[0] // 2, sides[1] // 2], kernel[2, -1, 0, -1] = np.inf, np.nan
     if place == "large":
+        kernel = np.abs(kernel)  # sums that are not finite are so in any order
         x[1, 0, 0, 5:8], kernel[3] = 3e38, 0.25
     graph = Graph()
     values = [graph.input(name, TensorType(F32, array.shape)) for name, array in (("x", x), ("kernel", kernel))]

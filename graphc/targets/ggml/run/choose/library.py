@@ -75,6 +75,8 @@ class Own:
             declare(library, header)
         self.multiplies_pairs = bool(library.graphc_multiplies_pairs())
         """True if it can multiply float32 as bfloat16, by an instruction."""
+        self.multiplies_tiles = bool(library.graphc_multiplies_tiles())
+        """True if it multiplies by a matrix unit."""
 
     def wrong_choice(self, text: bytes) -> int:
         """The number of the first line that is not a choice between known ways; 0 if all are."""

@@ -76,8 +76,8 @@ static tensor * own_product(builder * b, tensor * weight, tensor * x, tensor * s
     if (b->own == NULL || !b->own->takes_mul_mat(weight, x, &settings)) return NULL;
     settings.gated = gate != NULL;
     settings.pairs = rounds(b, weight);
-    const bool plain = settings.scaled == 0 && gate == NULL && !settings.pairs;
-    if (plain && stays(b, weight)) settings.panels = held_panels(b, b->own->hold_panels(weight, x));
+    const bool plain = settings.scaled == 0 && gate == NULL;
+    if (plain && stays(b, weight)) settings.panels = held_panels(b, b->own->hold_panels(weight, x, settings.pairs));
     const int64_t ne[] = {weight->ne[1], x->ne[1], x->ne[2], x->ne[3]};
     tensor * sources[] = {weight, x, gate == NULL ? scales : gate, shifts};
     const int count = 2 + settings.scaled + settings.gated;
@@ -332,8 +332,9 @@ tensor * graphc_build_conv_2d_last(builder * b, tensor * kernel, tensor * image,
     if (winograd && !transformed_before(b, b->own->winograd_last_operands, elements, &settings, sources)) return NULL;
     const bool unit = !winograd && !few && b->own->takes_direct(kernel, image, true, &settings);  // by a matrix unit
     if (unit && !transformed_before(b, b->own->direct_operands_last, b->own->direct_size(kernel, image, true, &settings), &settings, sources)) return NULL;
-    if (!winograd && !few && !settings.pairs && stays(b, kernel)) {
-        settings.panels = held_panels(b, b->own->hold_panels_of_kernel(kernel, image, ne[1] * ne[2] * ne[3]));
+    if (!winograd && !few && !unit && stays(b, kernel)) {
+        const int parts = b->own->parts_of_windows(kernel, image, &settings);
+        settings.panels = held_panels(b, b->own->hold_panels_of_kernel(kernel, image, ne[1] * ne[2] * ne[3], parts));
     }
     ggml_custom_op_t function = winograd ? b->own->winograd_last : unit ? b->own->direct_last : few ? b->own->conv_2d_dw_last : b->own->conv_2d_last;
     const bool adds = !few && b->ggml->is_contiguous(image) && image->ne[0] > 1 && ne[1] > 1;  // whole images, whose pixels are rows then

@@ -181,7 +181,7 @@ static BY_MATRIX_UNIT void score_tiles(const struct tiled * keys, int64_t count,
         const word * a = keys->keys + i / TILE_ROWS * keys->next_keys;
         const int64_t there = min_of(count - i, MOST_TILE_ROWS);
         float * to = scores + i * PANEL;
-        multiplier_for(parts, there, PANEL)(a, keys->next_keys, (const word *) panel, steps, false, to, PANEL);
+        multiplier_for(parts, there, PANEL)(a, keys->next_keys, (const word *) panel, steps, false, to, PANEL, nothing_soon);
         if (parts == ALL_PARTS && not_all_finite(to, there * PANEL)) mend_sums(a, keys->next_keys, (const word *) panel, steps, there, PANEL, to, PANEL);
     }
 }
@@ -196,7 +196,7 @@ static BY_MATRIX_UNIT void share_tiles(const struct tiled * keys, int64_t count,
         const int64_t there = min_of(values - i, MOST_TILE_ROWS);
         float * to = result + i * PANEL;
         if (parts == ONE_PART || keys->finite) {
-            multiplier_for(parts, there, PANEL)(a, keys->next_values, exponentials, steps, true, to, PANEL);
+            multiplier_for(parts, there, PANEL)(a, keys->next_values, exponentials, steps, true, to, PANEL, nothing_soon);
             continue;
         }
         for (int64_t each = 0; each < there * PANEL; ++each) to[each] += whole_product(a, keys->next_values, exponentials, steps, each / PANEL, each % PANEL);
@@ -266,7 +266,7 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
             s->result = results + x / PANEL * panel_size;
             for (int64_t i = 0; i < parts_of(values, MOST_TILE_ROWS) * MOST_TILE_ROWS * PANEL; ++i) s->result[i] = 0;
         }
-        if (parts != NO_PARTS) begin_tiles();
+        if (parts != NO_PARTS) begin_tiles(MOST_TILE_ROWS);
         for (int64_t key = 0; key < keys; key += at_once) {
             const int64_t block = min_of(keys - key, at_once);
             const char * from = (const char *) k->data + key * k->nb[1] + k2 * k->nb[2] + k3 * k->nb[3];

@@ -47,6 +47,14 @@ struct matrix {
 /// Elements that a unit's packed columns take, in parts too.
 enum { PACKED_COLUMNS = COLUMNS_OF_PARTS * DEPTH_OF_PARTS * ALL_PARTS / 2 };
 
+/// The parts of what a product of so many rows of float32 multiplies: of few rows it takes longer to split the weights, which they meet
+/// together, and what sums are filled up with to whole steps is multiplied too.
+static inline int parts_of_product(bool rounded, int64_t rows, int64_t depth) {
+    enum { LEAST_ROWS_OF_PARTS = 96 };
+    const bool pays = rows >= LEAST_ROWS_OF_PARTS && steps_in(depth) * STEP * 5 <= depth * 6;
+    return rounded || pays ? parts_for(rounded) : NO_PARTS;
+}
+
 /// Columns of a unit, at most: rows are split anew for each.
 static inline int64_t columns_of_unit(int parts) { return parts == NO_PARTS ? COLUMNS : COLUMNS_OF_PARTS; }
 
@@ -219,29 +227,41 @@ static __attribute__((unused)) void pack_places(const struct matrix * m, int64_t
     }
 }
 
+/// The same of one panel, for any number of channels.
+static __attribute__((unused)) void pack_panel_of_places(const struct matrix * m, int64_t row, int64_t count, int64_t channels, int64_t places, int64_t apart,
+                                                         float * panel) {
+    const int64_t some = even_split(channels, DEPTH / places);
+    for (int64_t channel = 0; channel < channels; channel += some) {
+        struct matrix kernels = *m;
+        kernels.data = element(m, 0, channel * places);
+        pack_places(&kernels, row, count, min_of(channels - channel, some), places, false, apart, 0, panel + channel * PANEL);
+    }
+}
+
 /// The same as panels of parts, one after the other.
 static __attribute__((unused)) void pack_parts_of_places(const struct matrix * m, int64_t row, int64_t count, int64_t channels, int64_t places, int parts,
                                                          float * packed) {
-    enum { MOST = 2 * DEPTH_OF_PARTS };
     const int64_t depth = channels * places;
-    float wide[MOST * PANEL] __attribute__((aligned(64)));
+    float wide[2 * DEPTH_OF_PARTS * PANEL] __attribute__((aligned(64)));
     for (int64_t j = 0; j < count; j += PANEL, packed += part_rows(parts, depth) * PANEL) {
-        const int64_t there = min_of(count - j, PANEL), some = even_split(channels, DEPTH / places);
-        for (int64_t channel = 0; channel < channels; channel += some) {
-            struct matrix kernels = *m;
-            kernels.data = element(m, 0, channel * places);
-            pack_places(&kernels, row + j, there, min_of(channels - channel, some), places, false, channels, MOST, wide + channel * PANEL);
-        }
+        pack_panel_of_places(m, row + j, min_of(count - j, PANEL), channels, places, channels, wide);
         split_panel(parts, wide, depth, (word *) packed);
     }
 }
 
 /// Channels of a kernel that are summed up at once, of all its places.
-static inline int64_t channels_of_part(int64_t channels, int64_t places) { return even_split(channels, DEPTH / places); }
+static inline int64_t channels_of_part(int64_t channels, int64_t places, int parts) {
+    return even_split(channels, (parts == NO_PARTS ? DEPTH : depth_of_parts(parts, channels * places)) / places);
+}
+
+/// Rows of panels before those of a part of the rows' elements, or of all of them; and the rows of the part.
+static inline int64_t rows_of(const struct graphc_panels * p, int64_t depth) { return p->parts == NO_PARTS ? depth : part_rows(p->parts, depth); }
+static inline int64_t rows_before(const struct graphc_panels * p, int64_t k) { return k / p->part * rows_of(p, p->part) + rows_of(p, k % p->part); }
+static inline int64_t rows_of_part(const struct graphc_panels * p, int64_t k) { return rows_of(p, min_of(p->depth - k, p->part)); }
 
 /// The panels from a column on, a multiple of PANEL, of a part of the rows' elements.
 static inline float * panels_at(const struct graphc_panels * p, int64_t column, int64_t k) {
-    return p->values + k * parts_of(p->columns, PANEL) * PANEL + column * min_of(p->depth - k, p->part);
+    return p->values + rows_before(p, k) * parts_of(p->columns, PANEL) * PANEL + column * rows_of_part(p, k);
 }
 
 enum { NOT_PACKED, BEING_PACKED, PACKED };  // states of a panel that stays
@@ -257,12 +277,23 @@ static inline bool stays_packed(struct graphc_panels * p, int64_t column, int64_
         for (int64_t k = 0, depth; k < p->depth; k += depth) {
             const int64_t channels = (depth = min_of(p->depth - k, p->part)) / p->places;
             rows.data = (const char *) p->data + k * (int64_t) sizeof(float);
-            if (p->places == 1) pack_rows(&rows, j, there, 0, (int) depth, false, panels_at(p, j, k));
-            else pack_places(&rows, j, there, channels, p->places, false, channels, depth, panels_at(p, j, k));
+            float * to = panels_at(p, j, k);
+            if (p->places == 1 && p->parts != NO_PARTS) pack_parts(&rows, j, there, 0, depth, NULL, p->parts, to);
+            else if (p->places == 1) pack_rows(&rows, j, there, 0, (int) depth, false, to);
+            else if (p->parts != NO_PARTS) pack_parts_of_places(&rows, j, there, channels, p->places, p->parts, to);
+            else pack_panel_of_places(&rows, j, there, channels, p->places, channels, to);
         }
         __atomic_store_n(state, PACKED, __ATOMIC_RELEASE);
     }
     return true;
+}
+
+/// Splits panels that stay, of so many columns from one on and a part of the rows' elements; `packed` has them one after the other.
+static inline void split_panels(const struct graphc_panels * p, int64_t column, int64_t count, int64_t k, int parts, float * packed) {
+    const int64_t depth = min_of(p->depth - k, p->part);
+    for (int64_t j = 0; j < count; j += PANEL, packed += part_rows(parts, depth) * PANEL) {
+        split_panel(parts, panels_at(p, column + j, k), depth, (word *) packed);
+    }
 }
 
 /// Where a block begins in the result's axes.
@@ -307,6 +338,8 @@ struct block {
     const struct graphc_activation * activation;
     bool pairs;  // `packed` has them, and `a` is read so
     int parts;   // the same of parts
+    bool from_memory;  // are the panels, rather than from a cache
+    bool coming_together;  // are all bytes of the rows behind
     int between;  // sources between the operands and what is added
 };
 
@@ -405,6 +438,21 @@ static void summed_up(const float * sums, int64_t step, const float * unused, fl
     end_tile((float *) sums, rows.depth, (int) (step / WIDTH), ends, c, ldc);
 }
 
+/// What is fetched while some rows meet the panel at a column, if panels come from memory: the next one, or what comes behind the block. A
+/// panel that other rows met before is in a cache.
+static inline struct soon next_panel(const struct block * b, int64_t column, int64_t top, int64_t blocks, int64_t steps) {
+    const bool last = column + PANEL >= b->columns;
+    const int64_t lines = b->deep * PANEL * (int64_t) sizeof(float) / LINE;
+    if (top > 0 || (last && b->coming_rows == 0)) return nothing_soon;
+    return (struct soon){last ? b->coming : (const char *) (b->packed + (column + PANEL) * b->deep), (int) parts_of(lines, blocks * steps)};
+}
+
+/// The same if they do not: what comes behind the block, a share for each of so many products of all rows and panels.
+static inline struct soon next_block(const struct block * b, int64_t products, int64_t steps) {
+    if (!b->coming_together || b->coming_rows == 0) return nothing_soon;
+    return (struct soon){b->coming, (int) parts_of(b->coming_rows * b->coming_step / LINE, products * steps)};
+}
+
 /// All tiles of a block of parts, by a matrix unit.
 static __attribute__((unused)) BY_MATRIX_UNIT void multiply_parts(struct block * b) {
     enum { MOST_ROWS_AT_ONCE = 128 };
@@ -417,7 +465,8 @@ static __attribute__((unused)) BY_MATRIX_UNIT void multiply_parts(struct block *
     struct edge edge;
     if (b->columns % TILE_ROWS != 0) prepare_edge(&edge, &ends);
     const bool plain = b->parts == ONE_PART && first.others->from == NULL && !first.bounded && first.activate == NULL;
-    begin_tiles();
+    struct soon soon = next_block(b, parts_of(b->rows, high) * parts_of(b->columns, PANEL), steps);
+    begin_tiles(high);
     for (int64_t top = 0; top < b->rows; top += tall) {
         const int64_t bottom = min_of(top + tall, b->rows);
         for (int64_t i = top, count; i < bottom; i += count) {
@@ -430,16 +479,17 @@ static __attribute__((unused)) BY_MATRIX_UNIT void multiply_parts(struct block *
         for (int64_t j = 0; j < b->columns; j += PANEL) {
             const word * panel = (const word *) (b->packed + j * b->deep);
             const int64_t across = min_of(b->columns - j, PANEL), step = across > TILE_ROWS ? PANEL : TILE_ROWS;
-            for (int64_t i = top; i < bottom; i += high) {
+            if (b->from_memory) soon = next_panel(b, j, top, parts_of(bottom - top, high), steps);
+            for (int64_t i = top; i < bottom; i += high, soon.at += soon.lines * steps * LINE) {
                 const int64_t count = min_of(bottom - i, high);
                 const word * a = left + (i - top) / high * 2 * tile;
                 float * c = b->c + i * b->ldc + j;
                 const multiplier multiply_by = multiplier_for(b->parts, count, across);
-                if (plain && across == step && (count == TILE_ROWS || count == MOST_TILE_ROWS)) {
-                    multiply_by(a, tile, panel, steps, first.added, c, b->ldc);
+                if (plain && across == step && count == high) {
+                    multiply_by(a, tile, panel, steps, first.added, c, b->ldc, soon);
                     continue;
                 }
-                multiply_by(a, tile, panel, steps, false, sums, step);
+                multiply_by(a, tile, panel, steps, false, sums, step, soon);
                 if (b->parts == ALL_PARTS && not_all_finite(sums, count * step)) mend_sums(a, tile, panel, steps, count, across, sums, step);
                 move_ends(&ends, &first, i, j);
                 const struct terms rows = {(int) count, 1, 0};

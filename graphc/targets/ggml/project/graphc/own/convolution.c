@@ -118,7 +118,7 @@ void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata)
     const int64_t depth = kernel->ne[0] * kernel->ne[1] * kernel->ne[2], pixels = dst->ne[0] * dst->ne[1];
     const int64_t groups = image->ne[2] / kernel->ne[2], channels = kernel->ne[3] / groups;  // of a group's result
     struct graphc_conv_2d_settings * s = userdata;
-    const int parts = parts_for(s->pairs);
+    const int parts = parts_of_product(s->pairs, pixels, depth);
     const bool pairs = s->pairs && parts == NO_PARTS;
     const int64_t most = parts == NO_PARTS ? depth_of(pairs) : depth_of_parts(parts, depth);
     const struct windows w = windows_of(kernel, image->ne[0], image->ne[1], dst->ne[0], dst->ne[1], s);
@@ -292,18 +292,34 @@ static void multiply_in_place(struct block * part, const struct windows_last * w
     }
 }
 
+static struct windows_last windows_last_of(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
+    struct windows_last w = {image->ne[0], kernel->ne[2], image->ne[1], image->ne[2], s->width, s->height, kernel->ne[0], kernel->ne[1]};
+    w.s0 = s->s0, w.s1 = s->s1, w.p0 = s->p0, w.p1 = s->p1, w.d0 = s->d0, w.d1 = s->d1;
+    return w;
+}
+
+/// The parts of what is multiplied: none where pixels are read where they lie.
+static int parts_of_windows(const struct windows_last * w, bool pairs) {
+    if (!pairs && (many_are_outside(w) || reads_in_place(w, pairs))) return NO_PARTS;
+    return parts_of_product(pairs, w->across * w->down, w->kw * w->kh * w->channels);
+}
+
+int graphc_parts_of_windows(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
+    const struct windows_last w = windows_last_of(kernel, image, s);
+    const int parts = parts_of_windows(&w, s->pairs);
+    return s->pairs && parts == NO_PARTS ? -1 : parts;
+}
+
 /// The convolution of an image with channels last: a product with what its windows meet at all pixels, a part of a group's channels at a time.
 static void multiply_windows(struct ggml_tensor * dst, int ith, int nth, struct graphc_conv_2d_settings * s) {
     const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1];
     const int64_t places = kernel->ne[0] * kernel->ne[1], channels = kernel->ne[2], rows = dst->ne[1] * dst->ne[2] * dst->ne[3];
     const int64_t groups = image->ne[0] / channels, columns = dst->ne[0] / groups;
-    struct windows_last w = {image->ne[0], 0, image->ne[1], image->ne[2], dst->ne[1], dst->ne[2], kernel->ne[0], kernel->ne[1]};
-    w.s0 = s->s0, w.s1 = s->s1, w.p0 = s->p0, w.p1 = s->p1, w.d0 = s->d0, w.d1 = s->d1;
-    w.channels = channels;
+    struct windows_last w = windows_last_of(kernel, image, s);
     const bool by_places = !s->pairs && many_are_outside(&w), in_place = !by_places && reads_in_place(&w, s->pairs);
-    const int parts = by_places || in_place ? NO_PARTS : parts_for(s->pairs);
+    const int parts = parts_of_windows(&w, s->pairs);
     const bool pairs = s->pairs && parts == NO_PARTS;
-    const int64_t together = even_split(channels, (parts == NO_PARTS ? DEPTH : depth_of_parts(parts, channels * places)) / places);
+    const int64_t together = channels_of_part(channels, places, parts);
     float packed[PACKED_COLUMNS] __attribute__((aligned(64)));
     const struct units u = cut(rows, columns, groups, nth, columns_of_unit(parts));
     for (int64_t unit; (unit = take(&s->turns, u.count, ith, nth)) < u.count;) {
@@ -313,7 +329,7 @@ static void multiply_windows(struct ggml_tensor * dst, int ith, int nth, struct 
         struct block part = {.dst = dst, .at = {{j, i, 0, 0}}, .axis = 1, .packed = packed, .deep = DEPTH, .ldc = dst->ne[0], .activation = &s->activation, .pairs = pairs, .parts = parts};
         part.c = (float *) dst->data + i * dst->ne[0] + j, part.rows = min_of(rows - i, u.rows), part.columns = min_of(columns - first, u.wide);
         const struct matrix all_weights = {.data = kernel->data, .step = kernel->nb[3], .type = kernel->type, .types = s->types};
-        const bool stays = parts == NO_PARTS && s->panels != NULL && stays_packed(s->panels, j, part.columns);
+        const bool stays = s->panels != NULL && stays_packed(s->panels, j, part.columns);
         w.first = i;
         if (in_place) {
             part.a.data = image->data;
@@ -328,9 +344,12 @@ static void multiply_windows(struct ggml_tensor * dst, int ith, int nth, struct 
             const float * from = (const float *) image->data + group * channels + channel;
             part.a = (struct matrix){.data = (const char *) from, .type = GGML_TYPE_F32, .windows = &w};
             part.coming_rows = part.last ? 0 : part.columns;
+            part.coming_together = stays, part.from_memory = stays && parts == s->panels->parts;
             if (stays) {
-                part.packed = panels_at(s->panels, j, channel * places), part.deep = part.depth, part.coming_step = part.depth * (int64_t) sizeof(float);
-                part.coming = (const char *) (part.last ? part.packed : panels_at(s->panels, j, (channel + together) * places));
+                const int64_t k = channel * places, deep = rows_of_part(s->panels, k);
+                part.packed = part.from_memory ? panels_at(s->panels, j, k) : packed, part.deep = part.from_memory ? deep : part_rows(parts, part.depth);
+                part.coming = (const char *) panels_at(s->panels, j, part.last ? k : k + part.depth), part.coming_step = deep * (int64_t) sizeof(float);
+                if (!part.from_memory) split_panels(s->panels, j, part.columns, k, parts, packed);
             } else {
                 part.coming = element(&weights, j, part.last ? 0 : part.depth), part.coming_step = weights.step;
                 if (parts == NO_PARTS) {

@@ -48,6 +48,9 @@ GRAPHC_API void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void 
 GRAPHC_API bool graphc_takes_conv_2d_last(const struct ggml_tensor * kernel, const struct ggml_tensor * image,
                                           const struct graphc_conv_2d_settings * settings);
 
+/// Parts of the numbers that `graphc_conv_2d_last` multiplies, of which panels of the kernel may stay; -1 if none may.
+GRAPHC_API int graphc_parts_of_windows(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * settings);
+
 /// The same with the result's channels last, [N, H, W, C], plus the vector src[2], if it is there. What windows meet beside the image is 0.
 GRAPHC_API void graphc_conv_2d_last(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 

@@ -15,7 +15,6 @@
 enum {
     LEAST_CHANNELS_OF_DIRECT = 16,                 // of the image
     CHANNELS_AT_ONCE = 2 * STEP,                   // of all places, with a panel of the kernel
-    CHANNELS_PACKED = 16,                          // of a kernel, at once
     MOST_PLACES_OF_DIRECT = 25,                    // of the kernel
     PIXELS_OF_UNIT = 1024,                         // and those between lines
     PANELS_OF_UNIT = 8
@@ -104,13 +103,11 @@ static void round_panel(const struct plan_direct * p, const struct matrix * kern
     const int64_t places = p->kw * p->kh, there = min_of(p->columns - row, PANEL);
     float wide[MOST_PLACES_OF_DIRECT * CHANNELS_AT_ONCE * PANEL] __attribute__((aligned(64)));
     for (int64_t c = 0; c < p->channels; c += CHANNELS_AT_ONCE) {
-        const int64_t channels = min_of(p->channels - c, CHANNELS_AT_ONCE), whole = steps_in(channels) * STEP, some = min_of(DEPTH / places, CHANNELS_PACKED);
+        const int64_t channels = min_of(p->channels - c, CHANNELS_AT_ONCE), whole = steps_in(channels) * STEP;
         if (whole != channels) memset(wide, 0, (size_t) (places * whole * PANEL) * sizeof *wide);
-        for (int64_t each = 0; each < channels; each += some) {
-            struct matrix part = *kernels;
-            part.data = element(kernels, 0, (c + each) * places);
-            pack_places(&part, row, there, min_of(channels - each, some), places, false, whole, 0, wide + each * PANEL);
-        }
+        struct matrix part = *kernels;
+        part.data = element(kernels, 0, c * places);
+        pack_panel_of_places(&part, row, there, channels, places, whole, wide);
         split_panel(ONE_PART, wide, places * whole, to + c / STEP * places * TILE_PAIRS * PANEL);
     }
 }
@@ -144,7 +141,7 @@ void graphc_direct_operands_last(struct ggml_tensor * dst, int ith, int nth, voi
 static BY_MATRIX_UNIT void sum_pixels(const struct plan_direct * p, const word * image, const word * panel, int64_t pixels, int64_t columns, float * sums,
                                       int64_t step) {
     const int64_t places = p->kw * p->kh;
-    begin_tiles();
+    begin_tiles(MOST_TILE_ROWS);
     for (int64_t c = 0; c < p->channels; c += CHANNELS_AT_ONCE) {
         const int64_t steps = steps_in(min_of(p->channels - c, CHANNELS_AT_ONCE));
         for (int64_t i = 0; i < pixels; i += MOST_TILE_ROWS) {
@@ -195,7 +192,7 @@ static void convolve(struct ggml_tensor * dst, int ith, int nth, struct graphc_c
     float sums[(PIXELS_OF_UNIT + MOST_TILE_ROWS) * PANEL] __attribute__((aligned(64)));
     const int64_t panels = parts_of(p.columns, PANEL);
     int64_t lines = p.lines, together = min_of(panels, PANELS_OF_UNIT);
-    while (parts_of(p.down, lines) * p.images * parts_of(panels, together) < 4 * nth && lines * p.line >= 8 * MOST_TILE_ROWS) lines = (lines + 1) / 2;
+    while (parts_of(p.down, lines) * p.images * parts_of(panels, together) < 4 * nth && lines > 1 && lines * p.line >= 8 * MOST_TILE_ROWS) lines = (lines + 1) / 2;
     while (parts_of(p.down, lines) * p.images * parts_of(panels, together) < 4 * nth && together > 1) together = (together + 1) / 2;
     const int64_t strips = parts_of(p.down, lines), groups = parts_of(panels, together), units = groups * strips * p.images;
     for (int64_t unit; (unit = take(&s->turns, units, ith, nth)) < units;) {

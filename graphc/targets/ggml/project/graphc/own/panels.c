@@ -37,7 +37,7 @@ static struct graphc_panels * found(const struct graphc_panels * like) {
     for (struct graphc_panels * p = __atomic_load_n(&all_panels, __ATOMIC_ACQUIRE); p != NULL; p = p->next) {
         if (!held(p)) continue;
         const bool same_matrix = p->data == like->data && p->depth == like->depth && p->columns == like->columns;
-        if (same_matrix && p->places == like->places && p->part == like->part) return p;
+        if (same_matrix && p->places == like->places && p->part == like->part && p->parts == like->parts) return p;
         graphc_leave_panels(p);
     }
     return NULL;
@@ -59,7 +59,7 @@ static struct graphc_panels * unused(void) {
 
 /// New panels like these, of which nothing is packed; NULL without memory.
 static struct graphc_panels * made(const struct graphc_panels * like) {
-    const size_t panels = (size_t) parts_of(like->columns, PANEL), values = panels * PANEL * (size_t) like->depth * sizeof(float);
+    const size_t panels = (size_t) parts_of(like->columns, PANEL), values = panels * PANEL * (size_t) rows_before(like, like->depth) * sizeof(float);
     const size_t bytes = values + panels * sizeof(int) + LINE;
     const bool fits = __atomic_add_fetch(&bytes_kept, bytes, __ATOMIC_RELAXED) <= most_kept;
     struct graphc_panels * p = fits ? unused() : NULL;
@@ -69,7 +69,7 @@ static struct graphc_panels * made(const struct graphc_panels * like) {
         if (p != NULL) __atomic_store_n(&p->holders, NOBODY, __ATOMIC_RELEASE);
         return NULL;
     }
-    p->data = like->data, p->depth = like->depth, p->columns = like->columns, p->places = like->places, p->part = like->part;
+    p->data = like->data, p->depth = like->depth, p->columns = like->columns, p->places = like->places, p->part = like->part, p->parts = like->parts;
     p->bytes = bytes, p->memory = memory;
     p->values = (float *) (((uintptr_t) memory + LINE - 1) / LINE * LINE), p->states = (int *) ((char *) p->values + values);
     __atomic_store_n(&p->holders, 1, __ATOMIC_RELEASE);
@@ -85,17 +85,21 @@ static struct graphc_panels * hold(const struct graphc_panels * like) {
     return first;
 }
 
-struct graphc_panels * graphc_hold_panels(const struct ggml_tensor * matrix, const struct ggml_tensor * x) {
+struct graphc_panels * graphc_hold_panels(const struct ggml_tensor * matrix, const struct ggml_tensor * x, bool pairs) {
+    const int parts = parts_of_product(pairs, x->ne[1], matrix->ne[0]);
     const int64_t rows = x->ne[1] * x->ne[2] * x->ne[3];
-    if (x->ne[1] <= MOST_FEW || rows > MOST_ROWS || !is_dense(matrix) || matrix->ne[2] * matrix->ne[3] != 1) return NULL;
-    const struct graphc_panels like = {.data = matrix->data, .depth = matrix->ne[0], .columns = matrix->ne[1], .places = 1, .part = DEPTH};
+    if ((pairs && parts == NO_PARTS) || x->ne[1] <= MOST_FEW || rows > MOST_ROWS || !is_dense(matrix) || matrix->ne[2] * matrix->ne[3] != 1) return NULL;
+    struct graphc_panels like = {.data = matrix->data, .depth = matrix->ne[0], .columns = matrix->ne[1], .places = 1};
+    like.parts = pairs ? parts : NO_PARTS;  // all parts take more memory than what they are made of
+    like.part = parts == NO_PARTS ? DEPTH : depth_of_parts(parts, like.depth);
     return hold(&like);
 }
 
-struct graphc_panels * graphc_hold_panels_of_kernel(const struct ggml_tensor * kernel, const struct ggml_tensor * image, int64_t pixels) {
+struct graphc_panels * graphc_hold_panels_of_kernel(const struct ggml_tensor * kernel, const struct ggml_tensor * image, int64_t pixels, int parts) {
     const int64_t places = kernel->ne[0] * kernel->ne[1], depth = places * kernel->ne[2];
-    if (pixels > MOST_ROWS || !is_dense(kernel) || kernel->ne[2] != image->ne[0]) return NULL;
-    const int64_t part = places * channels_of_part(kernel->ne[2], places);
-    const struct graphc_panels like = {.data = kernel->data, .depth = depth, .columns = kernel->ne[3], .places = places, .part = part};
+    if (parts < 0 || pixels > MOST_ROWS || !is_dense(kernel) || kernel->ne[2] != image->ne[0]) return NULL;
+    struct graphc_panels like = {.data = kernel->data, .depth = depth, .columns = kernel->ne[3], .places = places};
+    like.parts = parts == ALL_PARTS ? NO_PARTS : parts;
+    like.part = places * channels_of_part(kernel->ne[2], places, parts);
     return hold(&like);
 }

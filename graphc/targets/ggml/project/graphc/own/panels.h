@@ -10,25 +10,26 @@
 extern "C" {
 #endif
 
-/// A matrix [columns][depth] as panels: those of each `part` elements of its rows lie together, [part][PANEL] for each. A row of a kernel has
+/// A matrix [columns][depth] as panels: those of each `part` elements of its rows lie together, [part][PANEL] for each, or of rows of parts (`parts.h`). A row of a kernel has
 /// all `places` of a channel beside one another; in panels, a place has all channels of a part. A panel has a state.
 struct graphc_panels {
     struct graphc_panels * next;
     int holders;
     const void * data;  // of the matrix
     int64_t depth, columns, places, part;
+    int parts;  // of each number, or none
     size_t bytes;
     void * memory;
     float * values;
     int * states;
 };
 
-/// The panels of a matrix which `x` meets in a run, and which stays where it is, as it is, while they are held. NULL where there are none:
-/// for other matrices than dense ones of float32, for too many rows or very few, and without memory.
-GRAPHC_API struct graphc_panels * graphc_hold_panels(const struct ggml_tensor * matrix, const struct ggml_tensor * x);
+/// The panels of a matrix which `x` meets in a run, and which stays where it is, as it is, while they are held; `pairs`: rounded to bfloat16.
+/// NULL where there are none: for other matrices than dense ones of float32, for too many rows or very few, and without memory.
+GRAPHC_API struct graphc_panels * graphc_hold_panels(const struct ggml_tensor * matrix, const struct ggml_tensor * x, bool pairs);
 
-/// The same of a kernel that meets windows of an image with channels last, at so many pixels.
-GRAPHC_API struct graphc_panels * graphc_hold_panels_of_kernel(const struct ggml_tensor * kernel, const struct ggml_tensor * image, int64_t pixels);
+/// The same of a kernel that meets windows of an image with channels last, at so many pixels, as so many parts (`graphc_parts_of_windows`).
+GRAPHC_API struct graphc_panels * graphc_hold_panels_of_kernel(const struct ggml_tensor * kernel, const struct ggml_tensor * image, int64_t pixels, int parts);
 
 /// Ends holding them; nothing computes with them any more.
 GRAPHC_API void graphc_leave_panels(struct graphc_panels * panels);

@@ -33,23 +33,24 @@ static inline int64_t depth_of_parts(int parts, int64_t depth) {
 // The unit's instructions, of tiles by their numbers: all zeros, what is in memory in rows some bytes apart, the way back, and `c` plus
 // the product of `a` and `b`. The tests have them emulated; elsewhere nothing calls them.
 
-#if defined(GRAPHC_EMULATED_MATRIX_UNIT)
+#if defined(GRAPHC_EMULATED_MATRIX_UNIT) && defined(__AVX512F__)
 #include <string.h>
 
 static __thread word emulated_tiles[8][TILE_ROWS][TILE_PAIRS];
+static __thread int rows_of_tiles[8];
 
 static void emulate_load(int tile, const void * from, int64_t step) {
-    for (int i = 0; i < TILE_ROWS; ++i) memcpy(emulated_tiles[tile][i], (const char *) from + i * step, sizeof *emulated_tiles[tile]);
+    for (int i = 0; i < rows_of_tiles[tile]; ++i) memcpy(emulated_tiles[tile][i], (const char *) from + i * step, sizeof *emulated_tiles[tile]);
 }
 
 static void emulate_store(int tile, void * to, int64_t step) {
-    for (int i = 0; i < TILE_ROWS; ++i) memcpy((char *) to + i * step, emulated_tiles[tile][i], sizeof *emulated_tiles[tile]);
+    for (int i = 0; i < rows_of_tiles[tile]; ++i) memcpy((char *) to + i * step, emulated_tiles[tile][i], sizeof *emulated_tiles[tile]);
 }
 
 static float as_float(word bits) { return (union { word bits; float value; }){bits}.value; }
 
 static void emulate_products(int c, int a, int b) {
-    for (int i = 0; i < TILE_ROWS; ++i) {
+    for (int i = 0; i < rows_of_tiles[c]; ++i) {
         for (int j = 0; j < TILE_PAIRS; ++j) {
             float even = 0, odd = 0;
             for (int k = 0; k < TILE_PAIRS; ++k) {
@@ -68,7 +69,13 @@ static void emulate_products(int c, int a, int b) {
 #define TILE_PRODUCTS(c, a, b) emulate_products(c, a, b)
 #define BY_MATRIX_UNIT
 
-static inline void begin_tiles(void) {}
+static void begin_tiles(int64_t high) {
+    for (int i = 0; i < 8; ++i) {
+        const bool lower = i == 2 || i == 3 || i == 5, upper = i == 0 || i == 1 || i == 4;
+        rows_of_tiles[i] = lower && high > TILE_ROWS ? (int) high - TILE_ROWS : upper && high < TILE_ROWS ? (int) high : TILE_ROWS;
+    }
+}
+
 static inline void end_tiles(void) {}
 static inline bool has_matrix_unit(void) { return true; }
 
@@ -79,14 +86,16 @@ static inline bool has_matrix_unit(void) { return true; }
 #define TILE_PRODUCTS(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c :)
 #define BY_MATRIX_UNIT __attribute__((target("amx-tile,amx-bf16")))
 
-/// Has all tiles be whole: TILE_ROWS rows of 64 bytes each.
-static BY_MATRIX_UNIT void begin_tiles(void) {
-    static const struct {
+/// Has results be of so many rows: those of the lower tiles are left, and all others are whole, TILE_ROWS rows of 64 bytes each.
+static BY_MATRIX_UNIT void begin_tiles(int64_t high) {
+    struct {
         uint8_t palette, start, unused[14];
         uint16_t bytes[16];
         uint8_t rows[16];
-    } whole = {.palette = 1, .bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
-    __asm__ volatile("ldtilecfg %0" : : "m"(whole));
+    } shape = {.palette = 1, .bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+    if (high > TILE_ROWS) shape.rows[2] = shape.rows[3] = shape.rows[5] = (uint8_t) (high - TILE_ROWS);
+    else shape.rows[0] = shape.rows[1] = shape.rows[4] = (uint8_t) high;
+    __asm__ volatile("ldtilecfg %0" : : "m"(shape));
 }
 
 static BY_MATRIX_UNIT void end_tiles(void) { __asm__ volatile("tilerelease" :); }
@@ -118,7 +127,7 @@ static bool has_matrix_unit(void) {
 #define TILE_PRODUCTS(c, a, b) ((void) 0)
 #define BY_MATRIX_UNIT
 
-static inline void begin_tiles(void) {}
+static inline void begin_tiles(int64_t high) { (void) high; }
 static inline void end_tiles(void) {}
 static inline bool has_matrix_unit(void) { return false; }
 #endif
@@ -224,11 +233,24 @@ static inline void split_panel(int parts, const float * from, int64_t depth, wor
     if (high == 2) do(2, to + TILE_ROWS * ldc, step); \
     if (high == 2 && wide == 2) do(3, to + TILE_ROWS * ldc + TILE_ROWS, step)
 
+/// Memory that is read soon, and how many lines of it are fetched while a step is multiplied.
+struct soon {
+    const char * at;
+    int lines;
+};
+
+static const struct soon nothing_soon __attribute__((unused)) = {NULL, 0};
+
+#define FETCH(share) \
+    for (int line = 0; line < soon.lines; line += (share), at += LINE) __builtin_prefetch(at, 0, 2)
+
 /// to[rows][columns] (+)= a[rows][steps] * panel[steps][columns]: rows of tiles, `next_tile` words apart, with a panel. Rows of the result are `ldc`
 /// elements apart.
 static inline __attribute__((always_inline)) BY_MATRIX_UNIT void multiply_tiles(int parts, int high, int wide, const word * a, int64_t next_tile,
-                                                                                    const word * panel, int64_t steps, bool add, float * to, int64_t ldc) {
+                                                                                    const word * panel, int64_t steps, bool add, float * to, int64_t ldc,
+                                                                                    struct soon soon) {
     const int64_t step = ldc * (int64_t) sizeof *to;
+    const char * at = soon.at;
     if (add) {
         FOR_RESULTS(TILE_LOAD, to, step);
     } else {
@@ -239,20 +261,27 @@ static inline __attribute__((always_inline)) BY_MATRIX_UNIT void multiply_tiles(
             LOAD_LEFT(2);
             LOAD_RIGHT(0);
             MULTIPLY;
+            FETCH(6);
             LOAD_LEFT(1);
             MULTIPLY;
+            FETCH(6);
             LOAD_RIGHT(1);
             MULTIPLY;
+            FETCH(6);
             LOAD_LEFT(0);
             MULTIPLY;
+            FETCH(6);
             LOAD_RIGHT(2);
             MULTIPLY;
+            FETCH(6);
             LOAD_RIGHT(0);
             MULTIPLY;
+            FETCH(6);
         } else {
             LOAD_LEFT(0);
             LOAD_RIGHT(0);
             MULTIPLY;
+            FETCH(1);
         }
     }
     FOR_RESULTS(TILE_STORE, to, step);
@@ -260,13 +289,13 @@ static inline __attribute__((always_inline)) BY_MATRIX_UNIT void multiply_tiles(
 
 #define MULTIPLIER(parts, high, wide) \
     static BY_MATRIX_UNIT __attribute__((noinline)) void multiply_##parts##_##high##_##wide( \
-        const word * a, int64_t next_tile, const word * panel, int64_t steps, bool add, float * to, int64_t ldc) { \
-        multiply_tiles(parts, high, wide, a, next_tile, panel, steps, add, to, ldc); \
+        const word * a, int64_t next_tile, const word * panel, int64_t steps, bool add, float * to, int64_t ldc, struct soon soon) { \
+        multiply_tiles(parts, high, wide, a, next_tile, panel, steps, add, to, ldc, soon); \
     }
 MULTIPLIER(1, 1, 1) MULTIPLIER(1, 1, 2) MULTIPLIER(1, 2, 1) MULTIPLIER(1, 2, 2)
 MULTIPLIER(3, 1, 1) MULTIPLIER(3, 1, 2) MULTIPLIER(3, 2, 1) MULTIPLIER(3, 2, 2)
 
-typedef void (*multiplier)(const word *, int64_t, const word *, int64_t, bool, float *, int64_t);
+typedef void (*multiplier)(const word *, int64_t, const word *, int64_t, bool, float *, int64_t, struct soon);
 
 /// By parts, rows and columns.
 static inline multiplier multiplier_for(int parts, int64_t rows, int64_t columns) {

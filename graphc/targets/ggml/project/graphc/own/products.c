@@ -33,6 +33,8 @@ bool graphc_takes_sum(const struct ggml_tensor * sum, const struct ggml_tensor *
 
 bool graphc_multiplies_pairs(void) { return HAS_PAIRS; }
 
+bool graphc_multiplies_tiles(void) { return has_matrix_unit(); }
+
 /// Where a unit begins. Units that follow one another share the larger operand's part: more rows than columns, or columns.
 static struct place find(const struct units * u, const struct ggml_tensor * dst, int64_t unit) {
     const int64_t batch = unit / u->parts / u->columns, tall = dst->ne[1] > dst->ne[0];
@@ -72,11 +74,11 @@ static struct ggml_tensor * with_all_rows(struct ggml_tensor * dst, const struct
 void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     struct graphc_mul_mat_settings * s = userdata;
     struct all_rows all_rows;
+    const int parts = parts_of_product(s->pairs, dst->ne[1], dst->src[1]->ne[0]);
     dst = with_all_rows(dst, s, &all_rows);
     const struct ggml_tensor * b = dst->src[1];
     const int64_t depth = b->ne[0], columns = dst->ne[0], rows = dst->ne[1];
     if (rows <= MOST_FEW) return multiply_few(dst, ith, nth, s);
-    const int parts = parts_for(s->pairs);
     const bool pairs = s->pairs && parts == NO_PARTS;
     const int64_t most = parts == NO_PARTS ? depth_of(pairs) : depth_of_parts(parts, depth);
     float packed[PACKED_COLUMNS] __attribute__((aligned(64)));
@@ -93,17 +95,20 @@ void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata)
         const float * gate = s->gated ? (const float *) dst->src[2]->data + (at.axis[3] * dst->ne[2] + at.axis[2]) * depth : NULL;
         part.rows = min_of(rows - at.axis[1], u.rows);
         part.columns = min_of(columns - at.axis[0], u.wide);
-        const bool stays = parts == NO_PARTS && s->panels != NULL && stays_packed(s->panels, at.axis[0], part.columns);
+        const bool stays = s->panels != NULL && stays_packed(s->panels, at.axis[0], part.columns);
         for (int64_t k = 0; k < depth; k += most) {
             part.depth = (int) min_of(depth - k, most);
             part.first = k == 0, part.last = k + most >= depth;
             part.a = (struct matrix){.data = left + k * sizeof(float), .step = b->nb[1], .type = GGML_TYPE_F32};
             const int64_t next_column = (part.last ? then : at).axis[0], next_k = part.last ? 0 : k + most;
             part.coming_rows = min_of(columns - next_column, u.wide);
+            part.coming_together = stays, part.from_memory = stays && parts == s->panels->parts;
             if (stays) {
-                part.packed = panels_at(s->panels, at.axis[0], k), part.deep = part.depth;
-                part.coming = (const char *) panels_at(s->panels, next_column, next_k), part.coming_step = part.depth * (int64_t) sizeof(float);
-                part.coming_rows = parts_of(part.coming_rows * min_of(depth - next_k, DEPTH), part.depth);
+                const int64_t deep = rows_of_part(s->panels, k);
+                part.packed = part.from_memory ? panels_at(s->panels, at.axis[0], k) : packed, part.deep = part.from_memory ? deep : part_rows(parts, part.depth);
+                part.coming = (const char *) panels_at(s->panels, next_column, next_k), part.coming_step = deep * (int64_t) sizeof(float);
+                part.coming_rows = parts_of(part.coming_rows * rows_of_part(s->panels, next_k), deep);
+                if (!part.from_memory) split_panels(s->panels, at.axis[0], part.columns, k, parts, packed);
             } else {
                 part.packed = packed, part.deep = DEPTH, part.coming = element(part.last ? &later : &weights, 0, next_k);
                 const float * some = gate == NULL ? NULL : gate + k;

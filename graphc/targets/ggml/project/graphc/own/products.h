@@ -12,6 +12,9 @@ extern "C" {
 /// True if this code can multiply pairs of bfloat16 by an instruction.
 GRAPHC_API bool graphc_multiplies_pairs(void);
 
+/// True if the processor has a matrix unit that this code multiplies with (`parts.h`).
+GRAPHC_API bool graphc_multiplies_tiles(void);
+
 /// The settings of a product: its userdata. With `pairs`, both operands are rounded to bfloat16 (not where there are few rows).
 /// `types` is what `ggml_get_type_traits` has for src[0], and `scaled` is 1 if src[2] has a scale for each block of its rows, [N, blocks],
 /// and 2 if src[3] has what is added to each block's elements before. If it is `gated`, src[2] has what the rows of each matrix of src[1]

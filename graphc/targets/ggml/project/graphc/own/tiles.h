@@ -218,7 +218,11 @@ static inline words_of in_pairs(vector first, vector second) {
     return found;
 }
 #else
+#if defined(GRAPHC_EMULATED_MATRIX_UNIT)
+enum { HAS_PAIRS = true };
+#else
 enum { HAS_PAIRS = false };  // so that nothing asks for them, for this takes longer than products of float32
+#endif
 
 static inline vector add_products(vector sum, words_of a, words_of b) {
     return sum + (vector) (a << 16) * (vector) (b << 16) + (vector) (a & 0xffff0000) * (vector) (b & 0xffff0000);

@@ -450,7 +450,7 @@ static BY_MATRIX_UNIT void multiply_panels_of_parts(const struct work * w, const
                                                         int64_t panels, int64_t from, int64_t depth) {
     const struct plan * plan = &w->plan;
     const int64_t next_tile = words_of_tiles(plan->parts, deep), tiles_left = plan->tiles * plan->image->ne[3] - origin, most = depth_of_parts(plan->parts, depth);
-    begin_tiles();
+    begin_tiles(MOST_TILE_ROWS);
     for (int64_t place = 0; place < plan->places; ++place) {
         for (int64_t k = 0; k < depth; k += most) {
             for (int64_t p = 0; p < panels; ++p) {
@@ -459,7 +459,7 @@ static BY_MATRIX_UNIT void multiply_panels_of_parts(const struct work * w, const
                 for (int64_t i = 0; i < count; i += MOST_TILE_ROWS) {
                     const word * a = (const word *) kernel + place * plane + i / TILE_ROWS * next_tile + words_of_tiles(plan->parts, k);
                     const multiplier multiply_by = multiplier_for(plan->parts, count - i, tiles_left - p * PANEL);
-                    multiply_by(a, next_tile, panel, steps_in(min_of(depth - k, most)), from + k > 0, c + i * PANEL, PANEL);
+                    multiply_by(a, next_tile, panel, steps_in(min_of(depth - k, most)), from + k > 0, c + i * PANEL, PANEL, nothing_soon);
                 }
             }
         }
