@@ -25,7 +25,9 @@ FEWER = {
 }
 
 
-ON_X86 = pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="the flags are those of x86-64")
+ON_X86 = pytest.mark.skipif(
+    platform.machine().lower() not in ("x86_64", "amd64"), reason="the flags are those of x86-64"
+)
 
 
 def run_tests(flags: str, *arguments: str) -> None:

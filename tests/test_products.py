@@ -314,7 +314,10 @@ def test_fast_products_are_those_of_bfloat16(a, b, monkeypatch):
 @pytest.mark.parametrize(("image", "kernel", "strides", "pads", "dilations"), CONVOLUTIONS)
 def test_fast_convolutions_are_those_of_bfloat16(image, kernel, strides, pads, dilations, monkeypatch):
     arrays = [RANDOM.standard_normal(shape).astype(np.float32) for shape in (image, kernel)]
-    op, winograd = Conv(strides, dilations, pads, pads), (image, kernel) in [each[:2] for each in CONVOLUTIONS[7:]] and not TILES
+    op, winograd = (
+        Conv(strides, dilations, pads, pads),
+        (image, kernel) in [each[:2] for each in CONVOLUTIONS[7:]] and not TILES,
+    )
     (direct,) = op.eval(*map(rounded, arrays))
     check_fast(op, arrays, by_winograd(*arrays, pads) if winograd else direct, monkeypatch)
 

@@ -24,7 +24,7 @@ enum {
     GROUP_OF_LINES = 8,      // where tiles lie along one axis,
     MOST_OF_LINES = 1 << 18, // if no more than so much of them is transformed
     GROUP_OF_PARTS = 1024,   // channels of all panels of parts that are multiplied together
-    FEWEST_OF_PARTS = 8,     // panels that are multiplied as parts: with fewer, a kernel's parts take longer to come from memory
+    FEWEST_OF_PARTS = 8,     // panels of a plane that are multiplied as parts: with fewer, a kernel's parts take longer to come from memory
     MANY = 64,               // panels of such tiles, of which each thread transforms its own
     FEW = 4,                 // panels that a small image has at most
     FEW_GROUP = 8,           // panels of small images that are multiplied together
@@ -96,7 +96,7 @@ static struct plan plan_with(int64_t side, const struct ggml_tensor * kernel, co
     p.tiles = p.of_plane * p.planes.result;
     p.panels = parts_of(p.tiles * image->ne[3], PANEL);
     p.few = p.tiles <= FEW * PANEL;
-    p.parts = p.tiles < FEWEST_OF_PARTS * PANEL ? NO_PARTS : parts_for(s->pairs), p.pairs = s->pairs && p.parts == NO_PARTS;
+    p.parts = p.of_plane < FEWEST_OF_PARTS * PANEL || p.wide != p.tall ? NO_PARTS : parts_for(s->pairs), p.pairs = s->pairs && p.parts == NO_PARTS;
     p.depth = p.pairs ? pairs_in(p.channels) : p.channels;
     p.panel = odd_vectors((p.parts == NO_PARTS ? p.depth : part_rows(p.parts, p.depth)) * PANEL);
     p.images = p.panels * p.places * p.panel;
