@@ -147,8 +147,8 @@ def test_blocks_of_efficientnet_are_products():
     ],
 )
 def test_what_is_expanded_is_not_written(shape, wide, size, stride, pads, dilation, activation):
-    """With the bits of both steps by themselves, as they are where others read the wide image too. (A matrix unit multiplies whole images
-    alone, to rounding.)"""
+    """With the bits of both steps by themselves, as they are where others read the wide image too; to rounding, where a matrix
+    unit multiplies the whole image."""
 
     def made(twice: bool) -> Some:
         some = Some()

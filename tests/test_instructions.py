@@ -1,5 +1,5 @@
-"""Our own code for processors that have fewer instructions than this one, or a matrix unit: the tests of some of it, compiled without
-them, or with the unit emulated. A model by those of `x86-64-v2` and `x86-64-v3` is in `test_cross.py`."""
+"""Our own code for processors that have fewer instructions than this one, or a matrix unit: the tests of some of it, compiled
+without them, or with the unit emulated. A model by those of `x86-64-v2` and `x86-64-v3` is in `test_cross.py`."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ def test_with_fewer_instructions(instructions):
 @ON_X86
 @pytest.mark.skipif("avx512f" not in machine(), reason="tiles are those of vectors of 64 bytes")
 def test_with_a_matrix_unit():
-    """Products, convolutions and attention by tiles of bfloat16, whatever processor this is: with parts of float32, and rounded."""
+    """Products, convolutions and attention by tiles of bfloat16, whatever this processor has: parts of float32, and rounded."""
     run_tests("-DGRAPHC_EMULATED_MATRIX_UNIT", *TESTS_OF_TILES, "-k", TILED)

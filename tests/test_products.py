@@ -330,7 +330,7 @@ def test_fast_convolutions_are_those_of_bfloat16(image, kernel, strides, pads, d
      ((1, 1, 40, 300), 77, 9, True)],
 )  # fmt: skip
 def test_fast_attention_is_that_of_bfloat16(q, keys, values, hidden, turned, monkeypatch):
-    """Queries, keys and values are rounded, and exponentials, but not their sum; without a matrix unit nothing where heads are large."""
+    """Queries, keys and values are rounded, and exponentials, but not their sum; large heads by a matrix unit alone."""
     shapes = q, (*q[:2], keys, q[3]), (*q[:2], keys, values)
     arrays = [RANDOM.standard_normal(shape).astype(np.float32) for shape in shapes]
     arrays += [masked(q[2], keys)] if hidden else []

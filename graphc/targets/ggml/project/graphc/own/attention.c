@@ -138,7 +138,7 @@ static struct some_keys round_keys(struct some_keys from, int64_t count, int64_t
     return (struct some_keys){to->keys, to->values, DEEPEST_PAIRS / 2, rows ? KEYS_IN_PAIRS / 2 : DEEPEST_PAIRS};
 }
 
-enum { KEYS_IN_PARTS = 128, WORDS_OF_KEYS = KEYS_IN_PARTS * DEEPEST_PAIRS * ALL_PARTS / 2 };
+enum { KEYS_IN_PARTS = 128, WORDS_OF_KEYS = MAY_HAVE_TILES ? KEYS_IN_PARTS * DEEPEST_PAIRS * ALL_PARTS / 2 : WIDTH };
 
 /// A block of keys and values in parts: tiles of keys, and of what are rows of values along the keys.
 struct tiled {
@@ -203,7 +203,6 @@ static BY_MATRIX_UNIT void share_tiles(const struct tiled * keys, int64_t count,
     }
 }
 
-
 /// The parts that pay: what heads are filled up with to whole tiles is multiplied too.
 static int parts_of_heads(int64_t depth, int64_t values, bool rounded) {
     const int parts = parts_for(rounded);
@@ -239,7 +238,7 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
     const tile_function * along = pairs ? paired_tiles : tiles, * down = pairs ? transposed_paired_tiles : transposed_tiles;
     const tile_function * for_values = rows_of_v ? along : down;
     const size_t next_query = dst->nb[2], next_head = dst->nb[1];
-    float panels[LARGE_TOGETHER * DEEPEST * PANEL * ALL_PARTS / 2] __attribute__((aligned(64))), scores[KEYS * PANEL] __attribute__((aligned(64)));
+    float panels[LARGE_TOGETHER * DEEPEST * PANEL * (MAY_HAVE_TILES ? ALL_PARTS : 2) / 2] __attribute__((aligned(64))), scores[KEYS * PANEL] __attribute__((aligned(64)));
     float results[LARGE_TOGETHER * DEEPEST * PANEL] __attribute__((aligned(64)));
     struct state states[MOST_TOGETHER];
     union {

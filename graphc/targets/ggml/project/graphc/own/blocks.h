@@ -45,7 +45,7 @@ struct matrix {
 };
 
 /// Elements that a unit's packed columns take, in parts too.
-enum { PACKED_COLUMNS = COLUMNS_OF_PARTS * DEPTH_OF_PARTS * ALL_PARTS / 2 };
+enum { PACKED_COLUMNS = MAY_HAVE_TILES ? COLUMNS_OF_PARTS * DEPTH_OF_PARTS * ALL_PARTS / 2 : COLUMNS * DEPTH };
 
 /// The parts of what a product of so many rows of float32 multiplies: of few rows it takes longer to split the weights, which they meet
 /// together, and what sums are filled up with to whole steps is multiplied too.

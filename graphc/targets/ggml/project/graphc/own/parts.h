@@ -63,6 +63,8 @@ static void emulate_products(int c, int a, int b) {
     }
 }
 
+enum { MAY_HAVE_TILES = true };
+
 #define TILE_ZERO(tile) memset(emulated_tiles[tile], 0, sizeof emulated_tiles[tile])
 #define TILE_LOAD(tile, from, step) emulate_load(tile, from, step)
 #define TILE_STORE(tile, to, step) emulate_store(tile, to, step)
@@ -79,7 +81,9 @@ static void begin_tiles(int64_t high) {
 static inline void end_tiles(void) {}
 static inline bool has_matrix_unit(void) { return true; }
 
-#elif defined(__AVX512BF16__) && defined(__x86_64__) && defined(__linux__)
+#elif defined(__AVX512BF16__) && defined(__x86_64__) && defined(__linux__) && (defined(__clang__) || __GNUC__ > 10)
+enum { MAY_HAVE_TILES = true };  // a processor that this code is for
+
 #define TILE_ZERO(tile) __asm__ volatile("tilezero %%tmm" #tile :)
 #define TILE_LOAD(tile, from, step) __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile : : "r"(from), "r"((int64_t) (step)) : "memory")
 #define TILE_STORE(tile, to, step) __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)" : : "r"(to), "r"((int64_t) (step)) : "memory")
@@ -121,6 +125,8 @@ static bool has_matrix_unit(void) {
 }
 
 #else
+enum { MAY_HAVE_TILES = false };  // so that nobody needs memory for them
+
 #define TILE_ZERO(tile) ((void) 0)
 #define TILE_LOAD(tile, from, step) ((void) (from), (void) (step))
 #define TILE_STORE(tile, to, step) ((void) (to), (void) (step))

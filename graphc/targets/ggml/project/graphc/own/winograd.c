@@ -72,9 +72,9 @@ static inline int64_t group_of_parts(int64_t channels) {
     return group;
 }
 
-/// Words of so many rows of the kernel at one place, of so much of their depth: whole tiles, where they lie in tiles.
-static inline int64_t words_of_rows(const struct plan * p, int64_t rows, int64_t depth) {
-    return p->parts == NO_PARTS ? rows * depth : parts_of(rows, TILE_ROWS) * words_of_tiles(p->parts, depth);
+/// Words of so many rows of the kernel at one place: whole tiles, where they lie in tiles.
+static inline int64_t words_of_rows(const struct plan * p, int64_t rows) {
+    return p->parts == NO_PARTS ? rows * p->depth : parts_of(rows, TILE_ROWS) * words_of_tiles(p->parts, p->depth);
 }
 
 static struct plan plan_with(int64_t side, const struct ggml_tensor * kernel, const struct ggml_tensor * image,
@@ -96,7 +96,8 @@ static struct plan plan_with(int64_t side, const struct ggml_tensor * kernel, co
     p.tiles = p.of_plane * p.planes.result;
     p.panels = parts_of(p.tiles * image->ne[3], PANEL);
     p.few = p.tiles <= FEW * PANEL;
-    p.parts = p.of_plane < FEWEST_OF_PARTS * PANEL || p.wide != p.tall ? NO_PARTS : parts_for(s->pairs), p.pairs = s->pairs && p.parts == NO_PARTS;
+    const bool many = p.of_plane >= FEWEST_OF_PARTS * PANEL && p.wide == p.tall;
+    p.parts = many ? parts_for(s->pairs) : NO_PARTS, p.pairs = s->pairs && p.parts == NO_PARTS;
     p.depth = p.pairs ? pairs_in(p.channels) : p.channels;
     p.panel = odd_vectors((p.parts == NO_PARTS ? p.depth : part_rows(p.parts, p.depth)) * PANEL);
     p.images = p.panels * p.places * p.panel;
@@ -106,8 +107,8 @@ static struct plan plan_with(int64_t side, const struct ggml_tensor * kernel, co
     p.together = even_split(p.rows, p.few && p.panels <= FEWEST ? FEW_CHANNELS : CHANNELS);
     if (p.parts != NO_PARTS) p.together = parts_of(p.together, TILE_ROWS) * TILE_ROWS;
     p.deep = AT_ONCE / p.together / DEEP * DEEP;
-    p.plane = p.few ? 0 : odd_vectors(words_of_rows(&p, p.rows, p.depth));
-    p.part = p.few ? odd_vectors(words_of_rows(&p, p.together, p.deep)) : 0;
+    p.plane = p.few ? 0 : odd_vectors(words_of_rows(&p, p.rows));
+    p.part = p.few ? odd_vectors(p.together * p.deep) : 0;
     p.product = odd_vectors(p.together * PANEL);
     p.weights = p.places * p.plane;
     p.each = p.places * (p.group * p.product + p.part + (p.shared ? 0 : p.group * p.panel)) + WIDTH;  // whole vectors are read of products
@@ -229,16 +230,17 @@ static void transform_channels(const struct plan * p, int64_t row, int64_t chann
     WITH_TILES(p, filter_channels, p, row, channel, channels, to, plane);
 }
 
-/// `depth` channels of rows of the kernel from `row` on, from one on, as tiles [places][tiles of rows][steps][parts][TILE_WORDS].
-static void transform_tiles(const struct plan * p, int64_t row, int64_t count, int64_t from, int64_t depth, float * to, int64_t plane) {
+/// Rows of the kernel from `row` on as tiles: [places][tiles of rows][steps][parts][TILE_WORDS].
+static void transform_tiles(const struct plan * p, int64_t row, int64_t count, float * to) {
     float wide[MOST_PLACES * TILE_ROWS * STEP] __attribute__((aligned(64)));
-    for (int64_t i = 0; i < count; i += TILE_ROWS, to += words_of_tiles(p->parts, depth)) {
+    for (int64_t i = 0; i < count; i += TILE_ROWS, to += words_of_tiles(p->parts, p->depth)) {
         const int64_t there = min_of(count - i, TILE_ROWS);
-        for (int64_t c = 0; c < depth; c += STEP) {
-            const int64_t channels = min_of(depth - c, STEP);
-            for (int64_t x = 0; x < there; ++x) transform_channels(p, row + i + x, from + c, channels, wide + x * STEP, TILE_ROWS * STEP);
+        for (int64_t c = 0; c < p->depth; c += STEP) {
+            const int64_t channels = min_of(p->depth - c, STEP);
+            for (int64_t x = 0; x < there; ++x) transform_channels(p, row + i + x, c, channels, wide + x * STEP, TILE_ROWS * STEP);
             for (int64_t place = 0; place < p->places; ++place) {
-                split_rows(p->parts, wide + place * TILE_ROWS * STEP, STEP, there, channels, (word *) to + place * plane + words_of_tiles(p->parts, c));
+                word * tile = (word *) to + place * p->plane + words_of_tiles(p->parts, c);
+                split_rows(p->parts, wide + place * TILE_ROWS * STEP, STEP, there, channels, tile);
             }
         }
     }
@@ -435,7 +437,7 @@ void graphc_winograd_operands(struct ggml_tensor * dst, int ith, int nth, void *
     const int64_t units = rows + (p.shared ? parts * p.panels : 0);
     for (int64_t unit; (unit = take(&s->turns, units, ith, nth)) < units;) {
         const int64_t top = unit * TRANSFORMED, bottom = min_of(top + TRANSFORMED, p.rows);
-        if (unit < rows && p.parts != NO_PARTS) transform_tiles(&p, top, bottom - top, 0, p.depth, kernel + words_of_rows(&p, top, p.depth), p.plane);
+        if (unit < rows && p.parts != NO_PARTS) transform_tiles(&p, top, bottom - top, kernel + words_of_rows(&p, top));
         for (int64_t row = top; unit < rows && p.parts == NO_PARTS && row < bottom; ++row) {
             transform_row(&p, row, 0, p.depth, kernel + row * p.depth, p.plane);
         }
@@ -445,21 +447,22 @@ void graphc_winograd_operands(struct ggml_tensor * dst, int ith, int nth, void *
     }
 }
 
-/// The products of `count` rows of the transformed kernel's tiles, of `deep` elements, with some of the panels' depth, from one on.
-static BY_MATRIX_UNIT void multiply_panels_of_parts(const struct work * w, const float * kernel, int64_t deep, int64_t plane, int64_t count, int64_t origin,
-                                                        int64_t panels, int64_t from, int64_t depth) {
+/// The products of `count` rows of the transformed kernel's tiles with panels.
+static BY_MATRIX_UNIT void multiply_panels_of_parts(const struct work * w, const float * kernel, int64_t count, int64_t origin, int64_t panels) {
     const struct plan * plan = &w->plan;
-    const int64_t next_tile = words_of_tiles(plan->parts, deep), tiles_left = plan->tiles * plan->image->ne[3] - origin, most = depth_of_parts(plan->parts, depth);
+    const int64_t next_tile = words_of_tiles(plan->parts, plan->depth), tiles_left = plan->tiles * plan->image->ne[3] - origin;
+    const int64_t most = depth_of_parts(plan->parts, plan->depth);
     begin_tiles(MOST_TILE_ROWS);
     for (int64_t place = 0; place < plan->places; ++place) {
-        for (int64_t k = 0; k < depth; k += most) {
+        for (int64_t k = 0; k < plan->depth; k += most) {
+            const int64_t steps = steps_in(min_of(plan->depth - k, most));
             for (int64_t p = 0; p < panels; ++p) {
-                const word * panel = (const word *) w->panel + (p * plan->places + place) * plan->panel + part_rows(plan->parts, from + k) * PANEL;
+                const word * panel = (const word *) w->panel + (p * plan->places + place) * plan->panel + part_rows(plan->parts, k) * PANEL;
                 float * c = w->products + (p * plan->places + place) * plan->product;
                 for (int64_t i = 0; i < count; i += MOST_TILE_ROWS) {
-                    const word * a = (const word *) kernel + place * plane + i / TILE_ROWS * next_tile + words_of_tiles(plan->parts, k);
+                    const word * a = (const word *) kernel + place * plan->plane + i / TILE_ROWS * next_tile + words_of_tiles(plan->parts, k);
                     const multiplier multiply_by = multiplier_for(plan->parts, count - i, tiles_left - p * PANEL);
-                    multiply_by(a, next_tile, panel, steps_in(min_of(depth - k, most)), from + k > 0, c + i * PANEL, PANEL, nothing_soon);
+                    multiply_by(a, next_tile, panel, steps, k > 0, c + i * PANEL, PANEL, nothing_soon);
                 }
             }
         }
@@ -471,7 +474,6 @@ static BY_MATRIX_UNIT void multiply_panels_of_parts(const struct work * w, const
 static void multiply_panels(const struct work * w, const float * kernel, int64_t stride, int64_t plane, int64_t count, int64_t origin, int64_t panels,
                             int64_t from, int64_t depth) {
     const struct plan * plan = &w->plan;
-    if (plan->parts != NO_PARTS) return multiply_panels_of_parts(w, kernel, stride, plane, count, origin, panels, from, depth);
     const int64_t high = tile_rows(count), tiles_left = plan->tiles * plan->image->ne[3] - origin;
     for (int64_t place = 0; place < plan->places; ++place) {
         for (int64_t k = 0; k < depth; k += DEEP) {
@@ -527,7 +529,8 @@ void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata
     w.workspace = w.part + p.places * p.part;
     const int64_t groups = parts_of(p.panels, p.group);
     int64_t rows = p.shared ? p.together : p.rows;  // of a unit: images that each thread transforms are cut as little as possible
-    while (groups * parts_of(p.rows, rows) < 4 * nth && rows >= 2 * FEW_CHANNELS) rows = p.parts == NO_PARTS ? rows / 2 : parts_of(rows / 2, TILE_ROWS) * TILE_ROWS;
+    const int64_t whole = p.parts == NO_PARTS ? 1 : TILE_ROWS;
+    while (groups * parts_of(p.rows, rows) < 4 * nth && rows >= 2 * FEW_CHANNELS) rows = parts_of(rows / 2, whole) * whole;
     const int64_t parts = parts_of(p.rows, rows), units = groups * parts;
     for (int64_t unit; (unit = take(&s->turns, units, ith, nth)) < units;) {
         const int64_t origin = unit / parts * p.group, panels = min_of(p.group, p.panels - origin);
@@ -536,12 +539,13 @@ void graphc_winograd(struct ggml_tensor * dst, int ith, int nth, void * userdata
         w.panel = p.shared ? images + origin * p.places * p.panel : w.workspace;
         for (int64_t first = unit % parts * rows; first < until; first += p.together) {
             const int64_t count = min_of(until - first, p.together);
-            if (!p.few) multiply_panels(&w, kernel + words_of_rows(&p, first, p.depth), p.depth, p.plane, count, origin * PANEL, panels, 0, p.depth);
+            const float * rows_of_kernel = kernel + words_of_rows(&p, first);
+            if (p.parts != NO_PARTS) multiply_panels_of_parts(&w, rows_of_kernel, count, origin * PANEL, panels);
+            else if (!p.few) multiply_panels(&w, rows_of_kernel, p.depth, p.plane, count, origin * PANEL, panels, 0, p.depth);
             for (int64_t k = 0; p.few && k < p.depth; k += p.deep) {
                 const int64_t depth = min_of(p.depth - k, p.deep);
-                if (p.parts != NO_PARTS) transform_tiles(&p, first, count, k, depth, w.part, p.part);
-                for (int64_t i = 0; i < count && p.parts == NO_PARTS; ++i) transform_row(&p, first + i, k, depth, w.part + i * p.deep, p.part);
-                multiply_panels(&w, w.part, p.parts == NO_PARTS ? p.deep : depth, p.part, count, origin * PANEL, panels, k, depth);
+                for (int64_t i = 0; i < count; ++i) transform_row(&p, first + i, k, depth, w.part + i * p.deep, p.part);
+                multiply_panels(&w, w.part, p.deep, p.part, count, origin * PANEL, panels, k, depth);
             }
             write_panels(&w, origin * PANEL, panels, first, count);
         }
