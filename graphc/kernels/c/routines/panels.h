@@ -7,6 +7,9 @@
 // Rows of columns: how many columns of the result a packed panel has, how many panels and how many places are computed at once.
 enum { GRAPHC_PACKED_T = 32, GRAPHC_BROAD_T = 4, GRAPHC_HIGH_T = 64, GRAPHC_QUAD_T = 4 };
 
+// Of how many rows a matrix unit multiplies.
+enum { GRAPHC_LEAST_TALL_T = 8 };
+
 // Kernels as panels[out / 32][kernel height * kernel width * channels / 4][32][4], filled up with zeros. The image is
 // x[batch][height][width][channels], the result y[batch][place][out].
 struct graphc_packed_T {
@@ -53,6 +56,14 @@ static inline __attribute__((always_inline)) void graphc_panel_dots_T(int tall, 
 // The same for any number of rows.
 static inline void graphc_panel_part_T(int64_t high, const graphc_part * rows, int64_t step, const graphc_loose_words * panel,
                                        int64_t words, bool more, int32_t * sums) {
+#if defined(GRAPHC_HAS_TILES)
+    if (high >= GRAPHC_LEAST_TALL_T && words > 0 && graphc_has_tiles()) {
+        const uint8_t * const from = (const uint8_t *) panel;
+        if ((T) -1 < 0) graphc_signed_tiles(high, (const uint8_t *) rows, step, from, words, more, sums);
+        else graphc_unsigned_tiles(high, (const uint8_t *) rows, step, from, words, more, sums);
+        return;
+    }
+#endif
     for (int64_t i = 0, tall; i < high; i += tall) {
         graphc_words * const to = (graphc_words *) (sums + i * GRAPHC_PACKED_T);
         const graphc_part * const from = rows + i * step;
