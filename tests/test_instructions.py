@@ -15,7 +15,7 @@ from graphc.kernels.c.compiled import machine
 
 TESTS = ("test_channels_last.py", "test_composites.py")
 
-TESTS_OF_TILES = ("test_products.py", "test_panels.py", "test_channels_last.py")
+TESTS_OF_TILES = ("test_products.py", "test_panels.py", "test_channels_last.py", "test_integers.py")
 TILED = "precision or fast or bfloat16 or stay or winograd or products or attention or convolutions or expanded"
 """Tests by parts of their names: those of what a matrix unit computes."""
 
@@ -49,5 +49,5 @@ def test_with_fewer_instructions(instructions):
 @ON_X86
 @pytest.mark.skipif("avx512f" not in machine(), reason="tiles are those of vectors of 64 bytes")
 def test_with_a_matrix_unit():
-    """Products, convolutions and attention by tiles of bfloat16, whatever this processor has: parts of float32, and rounded."""
+    """Products, convolutions and attention by tiles, whatever this processor has: of parts of float32, rounded, and of bytes."""
     run_tests("-DGRAPHC_EMULATED_MATRIX_UNIT", *TESTS_OF_TILES, "-k", TILED)

@@ -464,7 +464,8 @@ static __attribute__((unused)) BY_MATRIX_UNIT void multiply_parts(struct block *
     struct ends ends = first;
     struct edge edge;
     if (b->columns % TILE_ROWS != 0) prepare_edge(&edge, &ends);
-    const bool plain = b->parts == ONE_PART && first.others->from == NULL && !first.bounded && first.activate == NULL;
+    const bool ends_here = first.others->from == NULL && !first.bounded && first.activate == NULL;
+    const bool plain = b->parts == ONE_PART && ends_here && !first.added;  // all sums are added to others in the same order
     struct soon soon = next_block(b, parts_of(b->rows, high) * parts_of(b->columns, PANEL), steps);
     begin_tiles(high);
     for (int64_t top = 0; top < b->rows; top += tall) {
@@ -486,7 +487,7 @@ static __attribute__((unused)) BY_MATRIX_UNIT void multiply_parts(struct block *
                 float * c = b->c + i * b->ldc + j;
                 const multiplier multiply_by = multiplier_for(b->parts, count, across);
                 if (plain && across == step && count == high) {
-                    multiply_by(a, tile, panel, steps, first.added, c, b->ldc, soon);
+                    multiply_by(a, tile, panel, steps, false, c, b->ldc, soon);
                     continue;
                 }
                 multiply_by(a, tile, panel, steps, false, sums, step, soon);
