@@ -454,8 +454,8 @@ static inline struct soon next_block(const struct block * b, int64_t products, i
 }
 
 /// All tiles of a block of parts, by a matrix unit.
-static __attribute__((unused)) BY_MATRIX_UNIT void multiply_parts(struct block * b) {
-    enum { MOST_ROWS_AT_ONCE = 128 };
+static __attribute__((noinline, unused)) BY_MATRIX_UNIT void multiply_parts(struct block * b) {
+    enum { MOST_ROWS_AT_ONCE = 64 };
     word left[MOST_ROWS_AT_ONCE * DEPTH_OF_PARTS * ALL_PARTS / 2] __attribute__((aligned(64)));
     float sums[MOST_TILE_ROWS * PANEL] __attribute__((aligned(64))), wide[TILE_ROWS * 2 * DEPTH_OF_PARTS] __attribute__((aligned(64)));
     const int64_t high = even_split(b->rows, MOST_TILE_ROWS), tall = MOST_ROWS_AT_ONCE / MOST_TILE_ROWS * high;
@@ -506,7 +506,7 @@ static __attribute__((unused)) BY_MATRIX_UNIT void multiply_parts(struct block *
 
 /// All tiles of a block: some rows pass all panels before the next. Of the last panel, tiles have one vector if that has all its columns.
 static inline void multiply(struct block * b) {
-    if (b->parts != NO_PARTS) return multiply_parts(b);
+    if (MAY_HAVE_TILES && b->parts != NO_PARTS) return multiply_parts(b);
     float workspace[BLOCK * ROWS * DEPTH] __attribute__((aligned(64)));
     const int64_t high = tile_rows(b->rows), tall = even_split(parts_of(b->rows, high), BLOCK) * high;
     const struct terms terms = {b->pairs ? (int) pairs_in(b->depth) : b->depth, b->lines > 1 ? b->lines : 1, b->leap};

@@ -97,7 +97,7 @@ static struct plan plan_with(int64_t side, const struct ggml_tensor * kernel, co
     p.panels = parts_of(p.tiles * image->ne[3], PANEL);
     p.few = p.tiles <= FEW * PANEL;
     const bool many = p.of_plane >= FEWEST_OF_PARTS * PANEL && p.wide == p.tall;
-    p.parts = many ? parts_for(s->pairs) : NO_PARTS, p.pairs = s->pairs && p.parts == NO_PARTS;
+    p.parts = MAY_HAVE_TILES && many ? parts_for(s->pairs) : NO_PARTS, p.pairs = s->pairs && p.parts == NO_PARTS;
     p.depth = p.pairs ? pairs_in(p.channels) : p.channels;
     p.panel = odd_vectors((p.parts == NO_PARTS ? p.depth : part_rows(p.parts, p.depth)) * PANEL);
     p.images = p.panels * p.places * p.panel;
@@ -231,7 +231,7 @@ static void transform_channels(const struct plan * p, int64_t row, int64_t chann
 }
 
 /// Rows of the kernel from `row` on as tiles: [places][tiles of rows][steps][parts][TILE_WORDS].
-static void transform_tiles(const struct plan * p, int64_t row, int64_t count, float * to) {
+static __attribute__((noinline)) void transform_tiles(const struct plan * p, int64_t row, int64_t count, float * to) {
     float wide[MOST_PLACES * TILE_ROWS * STEP] __attribute__((aligned(64)));
     for (int64_t i = 0; i < count; i += TILE_ROWS, to += words_of_tiles(p->parts, p->depth)) {
         const int64_t there = min_of(count - i, TILE_ROWS);
