@@ -18,7 +18,7 @@ from graphc.targets.ggml.run.executor import Executor
 
 pytestmark = pytest.mark.skipif(load_own() is None, reason="needs our own code")
 
-SIZES = [(9, 5, 1), (49, 368, 368), (16, 300, 129), (77, 256, 64), (1024, 40, 31), (1025, 40, 31)]
+SIZES = [(9, 5, 1), (49, 368, 368), (100, 800, 300), (16, 300, 129), (77, 256, 64), (1024, 40, 31), (1025, 40, 31)]
 """Rows, elements of a sum, and columns: at and around the bounds of tiles, panels and blocks, and of the rows of kept panels."""
 
 
@@ -54,8 +54,15 @@ def given_back() -> Iterator[None]:
     assert bytes_held() == before
 
 
+@pytest.mark.parametrize("precision", ["highest", "high"])
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_results_are_those_of_matrices_that_are_packed_in_every_run(size: tuple[int, int, int]) -> None:
+def test_results_are_those_of_matrices_that_are_packed_in_every_run(
+    size: tuple[int, int, int], precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of rounded ones, which a matrix unit has stay packed."""
+    monkeypatch.setattr("graphc.backends.precision._chosen", precision)
+    own = load_own()
+    stay = own is not None and (own.multiplies_tiles or precision == "highest" or not own.multiplies_pairs)
     rows, depth, columns = size
     matrix, xs = numbers(1, columns, depth), [numbers(seed, rows, depth) for seed in (2, 3)]
     before = bytes_held()
@@ -65,7 +72,7 @@ def test_results_are_those_of_matrices_that_are_packed_in_every_run(size: tuple[
     for threads in (1, 2, 3):
         with closing(product(size, stays=True, threads=threads, matrix=matrix)) as kept:
             found = [kept.run({"x": x}, {})[0] for x in xs]
-            assert (bytes_held() > before) == (rows <= 1024)
+            assert (bytes_held() > before) == (stay and rows <= 1024)
         np.testing.assert_array_equal(found, expected)
 
 
