@@ -47,11 +47,11 @@ struct matrix {
 /// Elements that a unit's packed columns take, in parts too.
 enum { PACKED_COLUMNS = MAY_HAVE_TILES ? COLUMNS_OF_PARTS * DEPTH_OF_PARTS * ALL_PARTS / 2 : COLUMNS * DEPTH };
 
-/// The parts of what a product of so many rows of float32 multiplies: of few rows it takes longer to split the weights, which they meet
-/// together, and what sums are filled up with to whole steps is multiplied too.
-static inline int parts_of_product(bool rounded, int64_t rows, int64_t depth) {
-    enum { LEAST_ROWS_OF_PARTS = 96 };
-    const bool pays = rows >= LEAST_ROWS_OF_PARTS && steps_in(depth) * STEP * 5 <= depth * 6;
+/// The parts of what a product of so many rows and columns of float32 multiplies: it takes longer to split what few of them meet, and what sums
+/// are filled up with to whole steps is multiplied too.
+static inline int parts_of_product(bool rounded, int64_t rows, int64_t columns, int64_t depth) {
+    enum { FEWEST = 96 };
+    const bool pays = rows >= FEWEST && columns >= FEWEST && steps_in(depth) * STEP * 5 <= depth * 6;
     return rounded || pays ? parts_for(rounded) : NO_PARTS;
 }
 

@@ -118,7 +118,7 @@ void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata)
     const int64_t depth = kernel->ne[0] * kernel->ne[1] * kernel->ne[2], pixels = dst->ne[0] * dst->ne[1];
     const int64_t groups = image->ne[2] / kernel->ne[2], channels = kernel->ne[3] / groups;  // of a group's result
     struct graphc_conv_2d_settings * s = userdata;
-    const int parts = parts_of_product(s->pairs, min_of(channels, pixels), depth);
+    const int parts = parts_of_product(s->pairs, channels, pixels, depth);
     const bool pairs = s->pairs && parts == NO_PARTS;
     const int64_t most = parts == NO_PARTS ? depth_of(pairs) : depth_of_parts(parts, depth);
     const struct windows w = windows_of(kernel, image->ne[0], image->ne[1], dst->ne[0], dst->ne[1], s);
@@ -299,14 +299,14 @@ static struct windows_last windows_last_of(const struct ggml_tensor * kernel, co
 }
 
 /// The parts of what is multiplied: none where pixels are read where they lie.
-static int parts_of_windows(const struct windows_last * w, bool pairs) {
+static int parts_of_windows(const struct windows_last * w, int64_t columns, bool pairs) {
     if (!pairs && (many_are_outside(w) || reads_in_place(w, pairs))) return NO_PARTS;
-    return parts_of_product(pairs, w->across * w->down, w->kw * w->kh * w->channels);
+    return parts_of_product(pairs, w->across * w->down, columns, w->kw * w->kh * w->channels);
 }
 
 int graphc_parts_of_windows(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
     const struct windows_last w = windows_last_of(kernel, image, s);
-    const int parts = parts_of_windows(&w, s->pairs);
+    const int parts = parts_of_windows(&w, kernel->ne[3] * kernel->ne[2] / image->ne[0], s->pairs);
     return s->pairs && parts == NO_PARTS ? -1 : parts;
 }
 
@@ -317,7 +317,7 @@ static void multiply_windows(struct ggml_tensor * dst, int ith, int nth, struct 
     const int64_t groups = image->ne[0] / channels, columns = dst->ne[0] / groups;
     struct windows_last w = windows_last_of(kernel, image, s);
     const bool by_places = !s->pairs && many_are_outside(&w), in_place = !by_places && reads_in_place(&w, s->pairs);
-    const int parts = parts_of_windows(&w, s->pairs);
+    const int parts = parts_of_windows(&w, columns, s->pairs);
     const bool pairs = s->pairs && parts == NO_PARTS;
     const int64_t together = channels_of_part(channels, places, parts);
     float packed[PACKED_COLUMNS] __attribute__((aligned(64)));

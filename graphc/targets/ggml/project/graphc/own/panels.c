@@ -86,7 +86,7 @@ static struct graphc_panels * hold(const struct graphc_panels * like) {
 }
 
 struct graphc_panels * graphc_hold_panels(const struct ggml_tensor * matrix, const struct ggml_tensor * x, bool pairs) {
-    const int parts = parts_of_product(pairs, x->ne[1], matrix->ne[0]);
+    const int parts = parts_of_product(pairs, x->ne[1], matrix->ne[1], matrix->ne[0]);
     const int64_t rows = x->ne[1] * x->ne[2] * x->ne[3];
     if ((pairs && parts == NO_PARTS) || x->ne[1] <= MOST_FEW || rows > MOST_ROWS || !is_dense(matrix) || matrix->ne[2] * matrix->ne[3] != 1) return NULL;
     struct graphc_panels like = {.data = matrix->data, .depth = matrix->ne[0], .columns = matrix->ne[1], .places = 1};

@@ -74,7 +74,7 @@ static struct ggml_tensor * with_all_rows(struct ggml_tensor * dst, const struct
 void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     struct graphc_mul_mat_settings * s = userdata;
     struct all_rows all_rows;
-    const int parts = parts_of_product(s->pairs, dst->ne[1], dst->src[1]->ne[0]);
+    const int parts = parts_of_product(s->pairs, dst->ne[1], dst->ne[0], dst->src[1]->ne[0]);
     dst = with_all_rows(dst, s, &all_rows);
     const struct ggml_tensor * b = dst->src[1];
     const int64_t depth = b->ne[0], columns = dst->ne[0], rows = dst->ne[1];
