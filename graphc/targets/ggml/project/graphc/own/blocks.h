@@ -51,7 +51,7 @@ enum { PACKED_COLUMNS = MAY_HAVE_TILES ? COLUMNS_OF_PARTS * DEPTH_OF_PARTS * ALL
 /// are filled up with to whole steps is multiplied too.
 static inline int parts_of_product(bool rounded, int64_t rows, int64_t columns, int64_t depth) {
     enum { FEWEST = 96 };
-    const bool pays = rows >= FEWEST && columns >= FEWEST && steps_in(depth) * STEP * 5 <= depth * 6;
+    const bool pays = rows >= FEWEST && columns >= FEWEST && steps_in(depth) * STEP * 8 <= depth * 9;
     return rounded || pays ? parts_for(rounded) : NO_PARTS;
 }
 
