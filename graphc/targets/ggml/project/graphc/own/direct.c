@@ -7,6 +7,7 @@
 
 #include "activate.h"
 #include "blocks.h"
+#include "minimal.h"
 #include "parts.h"
 #include "tiles.h"
 
@@ -44,7 +45,7 @@ static struct plan_direct plan_direct_of(const struct ggml_tensor * kernel, cons
 }
 
 bool graphc_takes_direct(const struct ggml_tensor * kernel, const struct ggml_tensor * image, bool last, const struct graphc_conv_2d_settings * s) {
-    if (parts_for(s->pairs) != ONE_PART || planes_of(s).kernel != 1 || s->planes.kernel != 0 || s->s0 != 1 || s->s1 != 1 || s->d0 != 1 || s->d1 != 1) return false;
+    if (parts_for(s->pairs) != ONE_PART || s->planes.kernel != 0 || s->s0 != 1 || s->s1 != 1 || s->d0 != 1 || s->d1 != 1) return false;
     const bool numbers = kernel->type == GGML_TYPE_F32 || s->types->blck_size == 1, together = kernel->ne[2] == (last ? image->ne[0] : image->ne[2]);
     if (!is_weight(kernel, s->types) || !is_dense(image) || !numbers || !together) return false;
     const struct plan_direct p = plan_direct_of(kernel, image, last, s);
@@ -56,9 +57,6 @@ int64_t graphc_direct_size(const struct ggml_tensor * kernel, const struct ggml_
     const struct plan_direct p = plan_direct_of(kernel, image, last, s);
     return p.images * p.image + p.kernel + WIDTH;
 }
-
-/// Where the first whole line of a tensor begins.
-static inline word * words_in(const struct ggml_tensor * t) { return (word *) (((uintptr_t) t->data + LINE - 1) / LINE * LINE); }
 
 /// Some channels of pixels of a line, [channels][pixels] with planes so many elements apart, as pieces of all channels.
 static void turn_pixels(const float * from, int64_t plane, int64_t channels, int64_t count, word * to, int64_t pixel) {
@@ -117,7 +115,7 @@ static void round_operands(struct ggml_tensor * dst, int ith, int nth, struct gr
     const struct plan_direct p = plan_direct_of(kernel, image, last, s);
     const struct matrix kernels = {.data = kernel->data, .step = kernel->nb[3], .type = kernel->type, .types = s->types};
     const int64_t panels = parts_of(p.columns, PANEL), lines = p.down + p.kh - 1, units = panels + p.images * lines;
-    word * images = words_in(dst), * packed = images + p.images * p.image;
+    word * images = (word *) room_of(dst), * packed = images + p.images * p.image;
     for (int64_t unit; (unit = take(&s->turns, units, ith, nth)) < units;) {
         if (unit < panels) {
             round_panel(&p, &kernels, unit * PANEL, packed + unit * p.panel);
@@ -174,11 +172,7 @@ static void end_line(struct block * b, const struct graphc_conv_2d_settings * s,
             transpose_square(sums + x * apart + j, apart, line, WIDTH);
             for (int64_t i = 0; i < min_of(columns - j, WIDTH); ++i) {
                 float * row = line + i * WIDTH, * to = b->c + (j + i) * b->ldc + at + x;
-                for (int source = 3; source < GGML_MAX_SRC && b->dst->src[source] != NULL; ++source) {
-                    const struct ggml_tensor * t = b->dst->src[source];
-                    const int64_t along = step_before(t, 2);
-                    add_row((const float *) t->data + (at + x) * along + (b->at.axis[2] + j + i) * step(t, 2) + b->at.axis[3] * step(t, 3), along, count, row);
-                }
+                add_sums(b->dst, b->at.axis[2] + j + i, at + x, b->at.axis[3], count, row);
                 if (s->activation.function != GRAPHC_NO_ACTIVATION) activate(&s->activation, row, NULL, count, to);
                 else copy(row, 1, count, to);
             }
@@ -188,7 +182,7 @@ static void end_line(struct block * b, const struct graphc_conv_2d_settings * s,
 
 static void convolve(struct ggml_tensor * dst, int ith, int nth, struct graphc_conv_2d_settings * s, bool last) {
     const struct plan_direct p = plan_direct_of(dst->src[2], dst->src[0], last, s);
-    const word * images = words_in(dst->src[1]), * kernel = images + p.images * p.image;
+    const word * images = (const word *) room_of(dst->src[1]), * kernel = images + p.images * p.image;
     float sums[(PIXELS_OF_UNIT + MOST_TILE_ROWS) * PANEL] __attribute__((aligned(64)));
     const int64_t panels = parts_of(p.columns, PANEL);
     int64_t lines = p.lines, together = min_of(panels, PANELS_OF_UNIT);

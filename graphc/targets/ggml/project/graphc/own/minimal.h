@@ -1,6 +1,7 @@
 #pragma once
 
-// The transforms of Winograd's minimal filtering along one axis, of vectors: for `winograd.c` and `winograd_last.c`.
+// The transforms of Winograd's minimal filtering along one axis, of vectors, for `winograd.c` and `winograd_last.c`; and what all convolutions
+// share that have their operands made before, `direct.c` too.
 
 #include "tiles.h"
 
@@ -16,6 +17,15 @@ static inline int64_t odd_vectors(int64_t count) { return (parts_of(count, WIDTH
 static inline float * room_of(const struct ggml_tensor * t) {
     const uintptr_t line = sizeof(vector);
     return (float *) (((uintptr_t) t->data + line - 1) / line * line);
+}
+
+/// Adds what is added to the products, at `count` pixels of a channel from the place `pixel` of its plane on.
+static inline void add_sums(const struct ggml_tensor * dst, int64_t channel, int64_t pixel, int64_t batch, int64_t count, float * line) {
+    for (int source = 3; source < GGML_MAX_SRC && dst->src[source] != NULL; ++source) {
+        const struct ggml_tensor * t = dst->src[source];
+        const int64_t along = step_before(t, 2);
+        add_row((const float *) t->data + pixel * along + channel * step(t, 2) + batch * step(t, 3), along, count, line);
+    }
 }
 
 #define INLINE static inline __attribute__((always_inline))

@@ -385,15 +385,6 @@ static __attribute__((noinline)) void mend_line(const struct plan * p, int64_t b
     for (int64_t i = 0; i < count; ++i) line[i] = some_are_not_finite(line + i, 1) ? sums[i] : line[i];
 }
 
-/// Adds what is added to the products, at `count` pixels of a channel from the place `pixel` of its plane on.
-static void add_sums(const struct ggml_tensor * dst, int64_t channel, int64_t pixel, int64_t batch, int64_t count, float * line) {
-    for (int source = 3; source < GGML_MAX_SRC && dst->src[source] != NULL; ++source) {
-        const struct ggml_tensor * t = dst->src[source];
-        const int64_t along = step_before(t, 2);
-        add_row((const float *) t->data + pixel * along + channel * step(t, 2) + batch * step(t, 3), along, count, line);
-    }
-}
-
 /// Transforms the tiles of a panel in a channel's planes, from the tile `first` of all images on, as [places] rows that are `stride` apart.
 static void read_panel(const struct plan * p, int64_t channel, int64_t first, float * to, int64_t stride) {
     const int64_t end = min_of(first + PANEL, p->tiles * p->image->ne[3]);
