@@ -22,14 +22,16 @@ SIZES = [(9, 5, 1), (49, 368, 368), (100, 800, 300), (16, 300, 129), (77, 256, 6
 """Rows, elements of a sum, and columns: at and around the bounds of tiles, panels and blocks, and of the rows of kept panels."""
 
 
-def product(size: tuple[int, int, int], stays: bool, threads: int = 2, matrix: np.ndarray | None = None) -> Executor:
+def product(
+    size: tuple[int, int, int], stays: bool, threads: int = 2, matrix: np.ndarray | None = None, dtype: np.dtype = F32
+) -> Executor:
     """A program of one product with a matrix, which is a weight if it stays, and else an input."""
     rows, depth, columns = size
     program = Program("product")
     b = Builder(program)
     x = program.add_input("x", F32, (rows, depth), "F32")
     shape = columns, depth
-    w = program.add_weight("w", F32, shape) if stays else program.add_input("w", F32, shape, "F32")
+    w = program.add_weight("w", dtype, shape) if stays else program.add_input("w", F32, shape, "F32")
     y = b.call("graphc_linear", w, x, False, rank=2)
     program.outputs.append(Output("y", F32, y.shape, y))
     return Executor(program, [] if matrix is None else [matrix], threads=threads)
@@ -72,7 +74,7 @@ def test_results_are_those_of_matrices_that_are_packed_in_every_run(
     for threads in (1, 2, 3):
         with closing(product(size, stays=True, threads=threads, matrix=matrix)) as kept:
             found = [kept.run({"x": x}, {})[0] for x in xs]
-            assert (bytes_held() > before) == (stay and rows <= 1024)
+            assert (bytes_held() > before) == (stay and (rows <= 1024 or precision == "high"))
         np.testing.assert_array_equal(found, expected)
 
 
@@ -118,6 +120,79 @@ def test_kernels_that_stay_packed(
         x.astype(np.float64).transpose(0, 3, 1, 2), k.astype(np.float64)
     )
     np.testing.assert_allclose(expected.transpose(0, 3, 1, 2), exact, atol=2e-6 * np.abs(exact).max() + 1e-6)
+
+
+def rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has products be rounded, by a matrix unit."""
+    own = load_own()
+    if own is None or not own.multiplies_tiles:
+        pytest.skip("needs a matrix unit")
+    monkeypatch.setattr("graphc.backends.precision._chosen", "high")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "image", "channels"),
+    [(3, (8, 8), (70, 130)), (3, (1, 1), (16, 1)), (5, (33, 20), (96, 33)), (3, (70, 70), (20, 17)), (2, (5, 4), (64, 40))],
+    ids=str,
+)
+@pytest.mark.parametrize("last", [False, True], ids=["planes", "last"])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_kernels_that_stay_rounded(
+    kernel: int, image: tuple[int, int], channels: tuple[int, int], last: bool, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of images of any size, with channels last or in planes."""
+    rounding(monkeypatch)
+    pad = kernel // 2
+    shape = (batch, *image, channels[0]) if last else (batch, channels[0], *image)
+    x, k = numbers(1, *shape), numbers(2, channels[1], channels[0], kernel, kernel)
+
+    def convolution(stays: bool, threads: int) -> Executor:
+        program = Program("convolution")
+        b = Builder(program)
+        pixels = program.add_input("x", F32, x.shape, "F32")
+        w = program.add_weight("w", F32, k.shape) if stays else program.add_input("w", F32, k.shape, "F32")
+        sides = (1, 1, pad, pad, pad, pad, 1, 1, False) if last else (1, 1, pad, pad, 1, 1, False)
+        y = b.call("graphc_conv_2d_last" if last else "graphc_conv_2d", w, pixels, None, *sides, False, rank=4)
+        program.outputs.append(Output("y", F32, y.shape, y))
+        return Executor(program, [k] if stays else [], threads=threads)
+
+    before = bytes_held()
+    with closing(convolution(False, 2)) as plain:
+        (expected,) = plain.run({"x": x, "w": k}, {})
+    assert bytes_held() == before
+    for threads in (1, 2, 3):
+        with closing(convolution(True, threads)) as kept:
+            for _ in range(2):
+                np.testing.assert_array_equal(kept.run({"x": x}, {})[0], expected)
+            assert bytes_held() > before
+
+
+def test_weights_of_half_precision_stay_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read as float32 first."""
+    rounding(monkeypatch)
+    size = (40, 300, 70)
+    matrix, x = numbers(1, 70, 300).astype(np.float16), numbers(2, 40, 300)
+    with closing(product(size, stays=False)) as plain:
+        expected = plain.run({"x": x, "w": matrix.astype(F32)}, {})[0]
+    before = bytes_held()
+    with closing(product(size, stays=True, matrix=matrix, dtype=np.dtype(np.float16))) as kept:
+        for _ in range(2):
+            np.testing.assert_array_equal(kept.run({"x": x}, {})[0], expected)
+        assert bytes_held() > before
+
+
+def test_what_stays_rounded_goes_with_what_is_paged_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounding(monkeypatch)
+    size = (40, 300, 70)
+    matrix, x = numbers(1, 70, 300), numbers(2, 40, 300)
+    before = bytes_held()
+    with closing(product(size, stays=True, matrix=matrix)) as kept:
+        expected = kept.run({"x": x}, {})[0]
+        for _ in range(2):
+            assert bytes_held() > before
+            kept.page_out()
+            assert bytes_held() == before
+            np.testing.assert_array_equal(kept.run({"x": x}, {})[0], expected)
 
 
 def test_other_weights_have_panels_of_their_own() -> None:

@@ -190,8 +190,8 @@ class Model:
 
     def page_out(self) -> None:
         """Let the system have the memory of intermediate results on the CPU, and of weights that lie in mapped files: a run
-        reserves the former anew, and reads the latter again, as a rule from the system's cache. Graphs stay, and weights that
-        were copied."""
+        reserves the former anew, and reads the latter again, as a rule from the system's cache. Weights that were copied stay;
+        graphs too, unless weights stay rounded for them."""
         with self._turns.one:
             self.executor.page_out()
 

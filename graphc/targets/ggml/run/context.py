@@ -91,6 +91,12 @@ class Context:
         if len(self.backends) == 1:
             self._drop()
 
+    def page_out(self) -> None:
+        """Let the system have the memory of results, and of weights that stay rounded: their graphs hold that, and go with it."""
+        self.compute.page_out()
+        if self.executor.rounds:
+            self._drop()
+
     def free(self) -> None:
         """Give back everything."""
         self._drop()
@@ -158,13 +164,13 @@ class Contexts:
             self.idle.pop().free()
 
     def page_out(self) -> None:
-        """Let the system have the memory of results of those that are not in use; their graphs stay."""
+        """Let the system have the memory of those that are not in use, but for graphs that hold none."""
         taken = []
         with suppress(IndexError):  # other threads take some meanwhile
             while True:
                 taken.append(self.idle.pop())
         for context in reversed(taken):
-            context.compute.page_out()
+            context.page_out()
             self.idle.append(context)
 
     def free(self) -> None:

@@ -77,7 +77,7 @@ static tensor * own_product(builder * b, tensor * weight, tensor * x, tensor * s
     settings.gated = gate != NULL;
     settings.pairs = rounds(b, weight);
     const bool plain = settings.scaled == 0 && gate == NULL;
-    if (plain && stays(b, weight)) settings.panels = held_panels(b, b->own->hold_panels(weight, x, settings.pairs));
+    if (plain && stays(b, weight)) settings.panels = held_panels(b, b->own->hold_panels(weight, x, settings.pairs, settings.types));
     const int64_t ne[] = {weight->ne[1], x->ne[1], x->ne[2], x->ne[3]};
     tensor * sources[] = {weight, x, gate == NULL ? scales : gate, shifts};
     const int count = 2 + settings.scaled + settings.gated;
@@ -190,6 +190,14 @@ static bool transformed_before(builder * b, ggml_custom_op_t operands, int64_t e
     return made != NULL;
 }
 
+/// The same for a matrix unit: rounds an image, whose channels come last or not, and a kernel, unless that stays rounded.
+static bool rounded_before(builder * b, bool last, struct graphc_conv_2d_settings * settings, tensor ** sources) {
+    tensor * kernel = sources[0], * image = sources[1];
+    if (stays(b, kernel)) settings->panels = held_panels(b, b->own->hold_panels_of_direct(kernel, settings));
+    ggml_custom_op_t operands = last ? b->own->direct_operands_last : b->own->direct_operands;
+    return transformed_before(b, operands, b->own->direct_size(kernel, image, last, settings), settings, sources);
+}
+
 /// One of our convolutions; NULL where they do not take it, or without memory.
 static tensor * own_convolution(builder * b, tensor * kernel, tensor * image, const int64_t * ne, struct graphc_conv_2d_settings * settings,
                                 const char * key, struct tail tail) {
@@ -202,9 +210,8 @@ static tensor * own_convolution(builder * b, tensor * kernel, tensor * image, co
     if (winograd) {
         const int64_t elements = b->own->winograd_size(kernel, image, settings, b->threads);
         if (!transformed_before(b, b->own->winograd_operands, elements, settings, sources)) return NULL;
-    } else if (direct) {
-        const int64_t elements = b->own->direct_size(kernel, image, false, settings);
-        if (!transformed_before(b, b->own->direct_operands, elements, settings, sources)) return NULL;
+    } else if (direct && !rounded_before(b, false, settings, sources)) {
+        return NULL;
     }
     ggml_custom_op_t function = winograd ? b->own->winograd : direct ? b->own->direct : b->own->conv_2d;
     const int count = winograd || direct ? 3 : 2;
@@ -331,10 +338,10 @@ tensor * graphc_build_conv_2d_last(builder * b, tensor * kernel, tensor * image,
     const int64_t elements = winograd ? b->own->winograd_last_size(kernel, image, &settings, b->threads) : 0;
     if (winograd && !transformed_before(b, b->own->winograd_last_operands, elements, &settings, sources)) return NULL;
     const bool unit = !winograd && !few && b->own->takes_direct(kernel, image, true, &settings);  // by a matrix unit
-    if (unit && !transformed_before(b, b->own->direct_operands_last, b->own->direct_size(kernel, image, true, &settings), &settings, sources)) return NULL;
+    if (unit && !rounded_before(b, true, &settings, sources)) return NULL;
     if (!winograd && !few && !unit && stays(b, kernel)) {
         const int parts = b->own->parts_of_windows(kernel, image, &settings);
-        settings.panels = held_panels(b, b->own->hold_panels_of_kernel(kernel, image, ne[1] * ne[2] * ne[3], parts));
+        settings.panels = held_panels(b, b->own->hold_panels_of_kernel(kernel, image, ne[1] * ne[2] * ne[3], parts, settings.types));
     }
     ggml_custom_op_t function = winograd ? b->own->winograd_last : unit ? b->own->direct_last : few ? b->own->conv_2d_dw_last : b->own->conv_2d_last;
     const bool adds = !few && b->ggml->is_contiguous(image) && image->ne[0] > 1 && ne[1] > 1;  // whole images, whose pixels are rows then

@@ -264,25 +264,22 @@ static inline float * panels_at(const struct graphc_panels * p, int64_t column, 
     return p->values + rows_before(p, k) * parts_of(p->columns, PANEL) * PANEL + column * rows_of_part(p, k);
 }
 
+/// The matrix that panels are packed of.
+static inline struct matrix packed_matrix(const struct graphc_panels * p) {
+    struct matrix m = {.data = (const char *) p->data, .type = p->type, .types = p->types};
+    m.step = bytes_of(&m, p->depth);
+    return m;
+}
+
 enum { NOT_PACKED, BEING_PACKED, PACKED };  // states of a panel that stays
 
 /// True if all panels of so many columns from one on stay packed, some of them perhaps from now on. Another thread may be about to pack one.
 static inline bool stays_packed(struct graphc_panels * p, int64_t column, int64_t count) {
-    struct matrix rows = {.data = (const char *) p->data, .step = p->depth * (int64_t) sizeof(float), .type = GGML_TYPE_F32};
     for (int64_t j = column; j < column + count; j += PANEL) {
         int * state = &p->states[j / PANEL], before = NOT_PACKED;
         if (__atomic_load_n(state, __ATOMIC_ACQUIRE) == PACKED) continue;
         if (!__atomic_compare_exchange_n(state, &before, BEING_PACKED, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return false;
-        const int64_t there = min_of(p->columns - j, PANEL);
-        for (int64_t k = 0, depth; k < p->depth; k += depth) {
-            const int64_t channels = (depth = min_of(p->depth - k, p->part)) / p->places;
-            rows.data = (const char *) p->data + k * (int64_t) sizeof(float);
-            float * to = panels_at(p, j, k);
-            if (p->places == 1 && p->parts != NO_PARTS) pack_parts(&rows, j, there, 0, depth, NULL, p->parts, to);
-            else if (p->places == 1) pack_rows(&rows, j, there, 0, (int) depth, false, to);
-            else if (p->parts != NO_PARTS) pack_parts_of_places(&rows, j, there, channels, p->places, p->parts, to);
-            else pack_panel_of_places(&rows, j, there, channels, p->places, channels, to);
-        }
+        p->pack(p, j);
         __atomic_store_n(state, PACKED, __ATOMIC_RELEASE);
     }
     return true;

@@ -21,6 +21,10 @@ enum {
     PANELS_OF_UNIT = 8
 };
 
+/// The channels from one on that are summed up at once, and the words that a panel has of those before.
+static inline int64_t channels_from(int64_t channels, int64_t channel) { return min_of(channels - channel, CHANNELS_AT_ONCE); }
+static inline int64_t words_before(int64_t places, int64_t channel) { return places * part_rows(ONE_PART, channel) * PANEL; }
+
 /// Sizes of the image, the kernel and the result, and where they lie in words: pixels `pixel` words apart, lines `line` pixels, images `image`
 /// words; panels of the kernel `panel` words.
 struct plan_direct {
@@ -39,7 +43,7 @@ static struct plan_direct plan_direct_of(const struct ggml_tensor * kernel, cons
     p.pixel = steps_in(p.channels) * TILE_PAIRS, p.line = p.width + (between > 0 ? between : 0);
     const int64_t pixels = (p.down + p.kh - 1) * p.line + s->p0 + MOST_TILE_ROWS + p.kw;  // tiles may read beyond the last line
     p.image = pixels * p.pixel;
-    p.panel = p.kw * p.kh * part_rows(ONE_PART, p.channels) * PANEL, p.kernel = parts_of(p.columns, PANEL) * p.panel;
+    p.panel = words_before(p.kw * p.kh, p.channels), p.kernel = s->panels != NULL ? 0 : parts_of(p.columns, PANEL) * p.panel;
     p.lines = min_of(p.down, PIXELS_OF_UNIT / p.line);
     return p;
 }
@@ -96,29 +100,57 @@ static void round_line(const struct plan_direct * p, const float * image, int64_
     memset(to + p->width * p->pixel, 0, (size_t) (words - p->width * p->pixel) * sizeof *to);
 }
 
-/// A panel of the kernel: [some channels][places][steps][TILE_PAIRS][PANEL].
-static void round_panel(const struct plan_direct * p, const struct matrix * kernels, int64_t row, word * to) {
-    const int64_t places = p->kw * p->kh, there = min_of(p->columns - row, PANEL);
+/// A kernel in rows [channels][places], which are the columns of products.
+struct kernels {
+    struct matrix rows;
+    int64_t columns, channels, places;
+};
+
+static inline struct kernels kernels_of(const struct ggml_tensor * t, const struct ggml_type_traits * types) {
+    const struct matrix rows = {.data = (const char *) t->data, .step = t->nb[3], .type = t->type, .types = types};
+    return (struct kernels){rows, t->ne[3], t->ne[2], t->ne[0] * t->ne[1]};
+}
+
+/// Some channels, from one on, of the panel at a column: [places][steps][TILE_PAIRS][PANEL].
+static void round_piece(const struct kernels * k, int64_t column, int64_t channel, word * to) {
+    const int64_t channels = channels_from(k->channels, channel), whole = steps_in(channels) * STEP;
     float wide[MOST_PLACES_OF_DIRECT * CHANNELS_AT_ONCE * PANEL] __attribute__((aligned(64)));
-    for (int64_t c = 0; c < p->channels; c += CHANNELS_AT_ONCE) {
-        const int64_t channels = min_of(p->channels - c, CHANNELS_AT_ONCE), whole = steps_in(channels) * STEP;
-        if (whole != channels) memset(wide, 0, (size_t) (places * whole * PANEL) * sizeof *wide);
-        struct matrix part = *kernels;
-        part.data = element(kernels, 0, c * places);
-        pack_panel_of_places(&part, row, there, channels, places, whole, wide);
-        split_panel(ONE_PART, wide, places * whole, to + c / STEP * places * TILE_PAIRS * PANEL);
-    }
+    if (whole != channels) memset(wide, 0, (size_t) (k->places * whole * PANEL) * sizeof *wide);
+    struct matrix part = k->rows;
+    part.data = element(&k->rows, 0, channel * k->places);
+    pack_panel_of_places(&part, column, min_of(k->columns - column, PANEL), channels, k->places, whole, wide);
+    split_panel(ONE_PART, wide, k->places * whole, to);
+}
+
+/// The panel at a column, a piece after the other.
+static void round_panel(const struct kernels * k, int64_t column, word * to) {
+    for (int64_t channel = 0; channel < k->channels; channel += CHANNELS_AT_ONCE) round_piece(k, column, channel, to + words_before(k->places, channel));
+}
+
+/// Where the panel at a column stays, if it does.
+static inline word * kept_panel(const struct graphc_panels * p, int64_t column) { return (word *) p->values + column * p->rows; }
+
+static void round_kept_panel(const struct graphc_panels * p, int64_t column) {
+    const struct kernels all_of_them = {packed_matrix(p), p->columns, p->depth / p->places, p->places};
+    round_panel(&all_of_them, column, kept_panel(p, column));
+}
+
+struct graphc_panels * graphc_hold_panels_of_direct(const struct ggml_tensor * kernel, const struct graphc_conv_2d_settings * s) {
+    const struct kernels k = kernels_of(kernel, s->types);
+    struct graphc_panels like = {.data = kernel->data, .type = kernel->type, .types = s->types, .columns = k.columns, .places = k.places, .parts = ONE_PART};
+    like.depth = like.part = k.channels * k.places, like.rows = k.places * part_rows(ONE_PART, k.channels), like.pack = round_kept_panel;
+    return graphc_hold_panels_like(&like);
 }
 
 static void round_operands(struct ggml_tensor * dst, int ith, int nth, struct graphc_conv_2d_settings * s, bool last) {
     const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1];
     const struct plan_direct p = plan_direct_of(kernel, image, last, s);
-    const struct matrix kernels = {.data = kernel->data, .step = kernel->nb[3], .type = kernel->type, .types = s->types};
-    const int64_t panels = parts_of(p.columns, PANEL), lines = p.down + p.kh - 1, units = panels + p.images * lines;
+    const struct kernels kernels = kernels_of(kernel, s->types);
+    const int64_t panels = s->panels != NULL ? 0 : parts_of(p.columns, PANEL), lines = p.down + p.kh - 1, units = panels + p.images * lines;
     word * images = (word *) room_of(dst), * packed = images + p.images * p.image;
     for (int64_t unit; (unit = take(&s->turns, units, ith, nth)) < units;) {
         if (unit < panels) {
-            round_panel(&p, &kernels, unit * PANEL, packed + unit * p.panel);
+            round_panel(&kernels, unit * PANEL, packed + unit * p.panel);
             continue;
         }
         const int64_t number = (unit - panels) / lines, y = (unit - panels) % lines;
@@ -135,17 +167,20 @@ void graphc_direct_operands(struct ggml_tensor * dst, int ith, int nth, void * u
 
 void graphc_direct_operands_last(struct ggml_tensor * dst, int ith, int nth, void * userdata) { round_operands(dst, ith, nth, userdata, true); }
 
-/// The sums [pixels][step] of so many pixels from one on, and of those between lines, with a panel of columns.
-static BY_MATRIX_UNIT void sum_pixels(const struct plan_direct * p, const word * image, const word * panel, int64_t pixels, int64_t columns, float * sums,
-                                      int64_t step) {
+/// The sums [pixels][step] of so many pixels from one on, and of those between lines, with the panel at a column; if that is NULL, with the kernel,
+/// a piece of which is rounded at a time.
+static BY_MATRIX_UNIT void sum_pixels(const struct plan_direct * p, const word * image, const word * panel, const struct kernels * kernels, int64_t column,
+                                      int64_t pixels, float * sums, int64_t step) {
     const int64_t places = p->kw * p->kh;
+    word piece[MOST_PLACES_OF_DIRECT * CHANNELS_AT_ONCE / 2 * PANEL] __attribute__((aligned(64)));
     begin_tiles(MOST_TILE_ROWS);
     for (int64_t c = 0; c < p->channels; c += CHANNELS_AT_ONCE) {
-        const int64_t steps = steps_in(min_of(p->channels - c, CHANNELS_AT_ONCE));
+        const int64_t steps = steps_in(channels_from(p->channels, c));
+        if (panel == NULL) round_piece(kernels, column, c, piece);
+        const word * right = panel == NULL ? piece : panel + words_before(places, c);
         for (int64_t i = 0; i < pixels; i += MOST_TILE_ROWS) {
-            multiply_places_for(pixels - i, columns)(image + i * p->pixel + c / 2, p->pixel, p->line, p->kw, p->kh, panel, steps, c > 0, sums + i * step, step);
+            multiply_places_for(pixels - i, step)(image + i * p->pixel + c / 2, p->pixel, p->line, p->kw, p->kh, right, steps, c > 0, sums + i * step, step);
         }
-        panel += places * steps * TILE_PAIRS * PANEL;
     }
     end_tiles();
 }
@@ -182,7 +217,8 @@ static void end_line(struct block * b, const struct graphc_conv_2d_settings * s,
 
 static void convolve(struct ggml_tensor * dst, int ith, int nth, struct graphc_conv_2d_settings * s, bool last) {
     const struct plan_direct p = plan_direct_of(dst->src[2], dst->src[0], last, s);
-    const word * images = (const word *) room_of(dst->src[1]), * kernel = images + p.images * p.image;
+    const word * images = (const word *) room_of(dst->src[1]), * rounded = images + p.images * p.image;
+    const struct kernels kernels = kernels_of(dst->src[2], s->types);
     float sums[(PIXELS_OF_UNIT + MOST_TILE_ROWS) * PANEL] __attribute__((aligned(64)));
     const int64_t panels = parts_of(p.columns, PANEL);
     int64_t lines = p.lines, together = min_of(panels, PANELS_OF_UNIT);
@@ -194,7 +230,8 @@ static void convolve(struct ggml_tensor * dst, int ith, int nth, struct graphc_c
         const word * image = images + number * p.image + top * p.line * p.pixel;
         for (int64_t panel = group * together; panel < min_of((group + 1) * together, panels); ++panel) {
             const int64_t column = panel * PANEL, columns = min_of(p.columns - column, PANEL), step = columns > TILE_ROWS ? PANEL : TILE_ROWS;
-            sum_pixels(&p, image, kernel + panel * p.panel, (count - 1) * p.line + p.across, columns, sums, step);
+            const word * right = s->panels == NULL ? rounded + panel * p.panel : stays_packed(s->panels, column, columns) ? kept_panel(s->panels, column) : NULL;
+            sum_pixels(&p, image, right, &kernels, column, (count - 1) * p.line + p.across, sums, step);
             struct block b = {.dst = dst, .axis = last ? 1 : 2, .rows = p.across, .columns = columns, .first = true, .last = true, .between = 1, .activation = &s->activation};
             const int64_t pixels = p.across * p.down;
             b.at = last ? (struct place){{column, number * pixels, 0, 0}} : (struct place){{0, 0, column, number}};

@@ -12,11 +12,14 @@ extern "C" {
 GRAPHC_API bool graphc_takes_direct(const struct ggml_tensor * kernel, const struct ggml_tensor * image, bool last,
                                     const struct graphc_conv_2d_settings * settings);
 
-/// Elements of the tensor that `graphc_direct_operands` makes: the image and the kernel, rounded.
+/// The panels of a kernel that `graphc_takes_direct` takes, and which stays where it is, as it is, while they are held. NULL without memory.
+GRAPHC_API struct graphc_panels * graphc_hold_panels_of_direct(const struct ggml_tensor * kernel, const struct graphc_conv_2d_settings * settings);
+
+/// Elements of the tensor that `graphc_direct_operands` makes: the image and, unless its panels are held, the kernel, rounded.
 GRAPHC_API int64_t graphc_direct_size(const struct ggml_tensor * kernel, const struct ggml_tensor * image, bool last,
                                       const struct graphc_conv_2d_settings * settings);
 
-/// Rounds the kernel src[0] and the image src[1], whose channels come last, or which lies in planes.
+/// Rounds the kernel src[0], unless its panels are held, and the image src[1], whose channels come last, or which lies in planes.
 GRAPHC_API void graphc_direct_operands_last(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 GRAPHC_API void graphc_direct_operands(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
