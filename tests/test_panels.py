@@ -132,13 +132,24 @@ def rounding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("kernel", "image", "channels"),
-    [(3, (8, 8), (70, 130)), (3, (1, 1), (16, 1)), (5, (33, 20), (96, 33)), (3, (70, 70), (20, 17)), (2, (5, 4), (64, 40))],
+    [
+        (3, (8, 8), (70, 130)),
+        (3, (1, 1), (16, 1)),
+        (5, (33, 20), (96, 33)),
+        (3, (70, 70), (20, 17)),
+        (2, (5, 4), (64, 40)),
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("last", [False, True], ids=["planes", "last"])
 @pytest.mark.parametrize("batch", [1, 2])
 def test_kernels_that_stay_rounded(
-    kernel: int, image: tuple[int, int], channels: tuple[int, int], last: bool, batch: int, monkeypatch: pytest.MonkeyPatch
+    kernel: int,
+    image: tuple[int, int],
+    channels: tuple[int, int],
+    last: bool,
+    batch: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of images of any size, with channels last or in planes."""
     rounding(monkeypatch)
