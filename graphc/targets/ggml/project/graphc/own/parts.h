@@ -171,12 +171,7 @@ static inline __attribute__((always_inline)) void split_rows_in(int parts, const
     for (int64_t k = 0; k < depth; k += STEP, to += parts * TILE_WORDS) {
         for (int64_t i = 0; i < count; ++i) {
             const float * from = rows + i * lda + k;
-            float rest[STEP] __attribute__((aligned(64)));
-            if (depth - k < STEP) {
-                for (int64_t each = 0; each < STEP; ++each) rest[each] = k + each < depth ? from[each] : 0;
-                from = rest;
-            }
-            const vector first = *(const unaligned *) from, second = *(const unaligned *) (from + WIDTH);
+            const vector first = some_of(from, depth - k), second = depth - k > WIDTH ? some_of(from + WIDTH, depth - k - WIDTH) : all(0);
             words_of found[ALL_PARTS];
             if (parts == ONE_PART) *found = in_pairs(first, second);
             else in_parts(even_elements(first, second), odd_elements(first, second), found);

@@ -154,6 +154,20 @@ static inline vector first_of(const float * x, int64_t there, const float * end,
     return found;
 }
 
+/// A vector of the elements from there on, of which there may be fewer than it has: the others are 0, and no memory of theirs is read.
+static inline vector some_of(const float * from, int64_t count) {
+    if (count >= WIDTH) return *(const unaligned *) from;
+#if defined(__AVX512F__)
+    vector some;
+    __asm__("vmovups %1, %0%{%2%}%{z%}" : "=v"(some) : "m"(*(const unaligned *) from), "Yk"((uint16_t) ((1u << count) - 1)));
+    return some;
+#else
+    vector some = all(0);
+    for (int64_t i = 0; i < count; ++i) some[i] = from[i];
+    return some;
+#endif
+}
+
 /// 2^x for x <= 0, to a unit in the last place; 0 below 2^-126.5.
 static inline vector power_of_two(vector x) {
     const vector shifter = all(12582912.0f + 127);  // 1.5 * 2^23 + 127: a sum with it ends in the bits of a rounded exponent

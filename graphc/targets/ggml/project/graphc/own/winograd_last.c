@@ -61,14 +61,6 @@ int64_t graphc_winograd_last_size(const struct ggml_tensor * kernel, const struc
     return p.images + threads * p.each + WIDTH;
 }
 
-/// A vector of the elements from there on, of which there may be fewer than it has; the others are 0.
-static inline vector some_of(const float * from, int64_t count) {
-    if (count >= WIDTH) return *(const unaligned *) from;
-    vector found = all(0);
-    for (int64_t i = 0; i < count; ++i) found[i] = from[i];
-    return found;
-}
-
 void graphc_winograd_last_operands(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     enum { SIDE_OF_READ = SIDE_4 + 2 };
     struct graphc_conv_2d_settings * s = userdata;
