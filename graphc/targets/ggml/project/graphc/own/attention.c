@@ -1,8 +1,7 @@
 // Attention without a matrix of scores. A panel of queries passes all keys, a block at a time: the block's scores, their
 // exponentials against what the largest score so far was, and their share of the result, which lies transposed until the end. When a much
-// larger score comes, what was summed up before is scaled down. Scores are powers of 2: the queries are multiplied with log2(e). The lanes of
-// a vector are queries, so nothing is summed across. With pairs, a block of keys and values is rounded once for several panels of queries; of
-// many queries of large heads, it is read once for two.
+// larger score comes, what was summed up before is scaled down. The lanes of a vector are queries, so nothing is summed across. With pairs, a
+// block of keys and values is rounded once for several panels of queries; of many queries of large heads, it is read once for two.
 
 #include "attention.h"
 
@@ -26,19 +25,24 @@ struct some_keys {
 };
 
 /// From scores [keys][PANEL] to their exponentials, which are summed up.
-static void soften(struct state * s, float * scores, int64_t keys, int64_t values) {
+static inline __attribute__((always_inline)) void soften_in_place(struct state * s, float * scores, int64_t keys, int64_t values, bool masked) {
     vector base[VECTORS], sum[VECTORS];
-    rebase(s, scores, keys, values, base);
+    rebase(s, scores, keys, values, masked, base);
     for (int j = 0; j < VECTORS; ++j) sum[j] = all(0);
     for (int64_t key = 0; key < keys; ++key) {
 #pragma GCC unroll 4
         for (int j = 0; j < VECTORS; ++j) {
             vector * score = (vector *) (scores + key * PANEL + j * WIDTH);
-            *score = power_of_two(*score - base[j]);
+            *score = power_of_two(binary_power(*score - base[j], masked));
             sum[j] += *score;
         }
     }
     for (int j = 0; j < VECTORS; ++j) s->sum[j] += sum[j];
+}
+
+static void soften(struct state * s, float * scores, int64_t keys, int64_t values, bool masked) {
+    if (masked) soften_in_place(s, scores, keys, values, true);
+    else soften_in_place(s, scores, keys, values, false);
 }
 
 static bool is_float_columns(const struct ggml_tensor * t) {
@@ -75,6 +79,8 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
     const struct ggml_tensor * k = dst->src[0], * q = dst->src[1], * v = dst->src[2];
     const int64_t depth = q->ne[0], keys = k->ne[1], values = v->ne[1], queries = q->ne[1], high = tile_rows(values);
     const bool pairs = settings->pairs && depth <= DEEPEST_PAIRS && values <= DEEPEST_PAIRS, rows_of_v = is_float_rows(v);
+    const bool masked = dst->src[3] != NULL;
+    const float factor = factor_of_queries(settings->factor, masked);
     const bool large = depth > LARGE_HEAD, many = queries * q->ne[2] * q->ne[3] >= MANY_UNITS * nth * LARGE_TOGETHER * PANEL;
     const int64_t most = pairs ? TOGETHER : large && many ? LARGE_TOGETHER : 1, at_once = pairs ? KEYS_IN_PAIRS : large ? FEW_KEYS : KEYS;
     const int64_t panel_size = (pairs ? DEEPEST_PAIRS : DEEPEST) * PANEL;
@@ -92,7 +98,7 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
         const struct head head = head_at(dst, first, i2, i3);
         for (int64_t x = 0; x < count; x += PANEL) {
             float * panel = panels + x / PANEL * panel_size;
-            pack_queries(head.queries + x * q->nb[1], q->nb[1], min_of(count - x, PANEL), depth, settings->factor * LOG2_E, panel);
+            pack_queries(head.queries + x * q->nb[1], q->nb[1], min_of(count - x, PANEL), depth, factor, panel);
             if (pairs) pair_panel(panel, depth, panel);
         }
         begin_states(states, parts_of(count, PANEL), results, panel_size);
@@ -112,8 +118,8 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
                                                        one_line(min_of(deep - part, PART)), part == 0 ? &as_they_are : &added_up, next);
                     }
                 }
-                add_masks(dst, 3, key, block, first + x, min_of(count - x, PANEL), i2, i3, LOG2_E, scores);
-                soften(s, scores, block, values);
+                add_masks(dst, 3, key, block, first + x, min_of(count - x, PANEL), i2, i3, scores);
+                soften(s, scores, block, values, masked);
                 if (pairs) pair_panel(scores, block, scores);
                 for (int64_t i = 0; i < values; i += high) {
                     const float * a = some.values + i * (rows_of_v ? some.next_row : 1);

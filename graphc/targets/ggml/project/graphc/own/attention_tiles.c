@@ -126,10 +126,13 @@ static inline vector roughly_power_of_two(vector x) {
     return p * (vector) ((integers) shifted << 23);
 }
 
+static inline vector power_for(int parts, vector x) { return parts == ONE_PART ? roughly_power_of_two(x) : power_of_two(x); }
+
 /// From scores [keys][PANEL] to their exponentials, which are summed up, as a panel of parts.
-static inline __attribute__((always_inline)) void soften_to(int parts, struct state * s, const float * scores, int64_t keys, int64_t values, word * to) {
+static inline __attribute__((always_inline)) void soften_to(int parts, bool masked, struct state * s, const float * scores, int64_t keys, int64_t values,
+                                                             word * to) {
     vector base[VECTORS], sum[VECTORS];
-    rebase(s, scores, keys, values, base);
+    rebase(s, scores, keys, values, masked, base);
     for (int j = 0; j < VECTORS; ++j) sum[j] = all(0);
     for (int64_t key = 0; key < steps_in(keys) * STEP; key += 2) {
         word * rows = to + row_of_pair(parts, key) * PANEL;
@@ -137,13 +140,8 @@ static inline __attribute__((always_inline)) void soften_to(int parts, struct st
         for (int j = 0; j < VECTORS; ++j) {
             const vector * score = (const vector *) (scores + key * PANEL + j * WIDTH);
             vector even = all(0), odd = all(0);
-            if (parts == ONE_PART) {
-                if (key < keys) even = roughly_power_of_two(score[0] - base[j]);
-                if (key + 1 < keys) odd = roughly_power_of_two(score[VECTORS] - base[j]);
-            } else {
-                if (key < keys) even = power_of_two(score[0] - base[j]);
-                if (key + 1 < keys) odd = power_of_two(score[VECTORS] - base[j]);
-            }
+            if (key < keys) even = power_for(parts, binary_power(score[0] - base[j], masked));
+            if (key + 1 < keys) odd = power_for(parts, binary_power(score[VECTORS] - base[j], masked));
             sum[j] += even + odd;
             words_of found[ALL_PARTS];
             if (parts == ONE_PART) *found = ((words_of) even + 0x8000) >> 16 | (((words_of) odd + 0x8000) & 0xffff0000);
@@ -155,9 +153,17 @@ static inline __attribute__((always_inline)) void soften_to(int parts, struct st
     for (int j = 0; j < VECTORS; ++j) s->sum[j] += sum[j];
 }
 
-static __attribute__((noinline)) void soften_tiles(int parts, struct state * s, const float * scores, int64_t keys, int64_t values, word * to) {
-    if (parts == ONE_PART) soften_to(ONE_PART, s, scores, keys, values, to);
-    else soften_to(ALL_PARTS, s, scores, keys, values, to);
+#define SOFTENER(parts, masked) \
+    static __attribute__((noinline)) void soften_##parts##_##masked(struct state * s, const float * scores, int64_t keys, int64_t values, word * to) { \
+        soften_to(parts, masked, s, scores, keys, values, to); \
+    }
+SOFTENER(1, 0) SOFTENER(1, 1) SOFTENER(3, 0) SOFTENER(3, 1)
+
+typedef void (*softener)(struct state *, const float *, int64_t, int64_t, word *);
+
+static inline softener softener_for(int parts, bool masked) {
+    static const softener all_of_them[2][2] = {{soften_1_0, soften_1_1}, {soften_3_0, soften_3_1}};
+    return all_of_them[parts == ALL_PARTS][masked];
 }
 
 /// Adds the share of so many keys' values, which may not all be finite, to the result.
@@ -187,11 +193,14 @@ BY_MATRIX_UNIT void graphc_attention_by_tiles(struct ggml_tensor * dst, int ith,
     word panels[ROOM_OF_QUERIES * PANEL] __attribute__((aligned(64))), exponentials[KEYS_AT_ONCE * ALL_PARTS / 2 * PANEL] __attribute__((aligned(64)));
     float results[ROOM_OF_RESULTS * PANEL] __attribute__((aligned(64))), scores[KEYS_AT_ONCE * PANEL] __attribute__((aligned(64)));
     struct state states[MOST_TOGETHER];
+    const bool masked = dst->src[4] != NULL;
+    const float factor = factor_of_queries(settings->factor, masked);
+    const softener soften = softener_for(p.parts, masked);
     for (int64_t unit; (unit = take(&settings->turns, units, ith, nth)) < units;) {
         const int64_t first = unit % groups * wide, count = min_of(queries - first, wide), i2 = unit / groups % q->ne[2], i3 = unit / groups / q->ne[2];
         const struct head head = head_at(dst, first, i2, i3);
         for (int64_t x = 0; x < count; x += PANEL) {
-            pack_queries(head.queries + x * q->nb[1], q->nb[1], min_of(count - x, PANEL), p.depth, settings->factor * LOG2_E, results);
+            pack_queries(head.queries + x * q->nb[1], q->nb[1], min_of(count - x, PANEL), p.depth, factor, results);
             split_panel(p.parts, results, p.depth, panels + x * rows_of_queries);
         }
         begin_states(states, parts_of(count, PANEL), results, rows_of_results * PANEL);
@@ -202,8 +211,8 @@ BY_MATRIX_UNIT void graphc_attention_by_tiles(struct ggml_tensor * dst, int ith,
             for (int64_t x = 0; x < count; x += PANEL) {
                 struct state * s = &states[x / PANEL];
                 score_tiles(&p, keys, some, panels + x * rows_of_queries, scores);
-                add_masks(dst, 4, key, some, first + x, min_of(count - x, PANEL), i2, i3, LOG2_E, scores);
-                soften_tiles(p.parts, s, scores, some, p.values, exponentials);
+                add_masks(dst, 4, key, some, first + x, min_of(count - x, PANEL), i2, i3, scores);
+                soften(s, scores, some, p.values, exponentials);
                 share_tiles(&p, values, tiles[p.finite_from + number], some, exponentials, s->result);
             }
         }

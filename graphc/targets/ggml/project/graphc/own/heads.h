@@ -50,29 +50,29 @@ static __attribute__((unused)) void unpack_results(const struct state * s, int64
     }
 }
 
-/// Adds a mask's rows, `next` elements apart, times a factor to the columns of scores, a square at a time.
-static void add_mask(float * scores, const float * mask, int64_t next, float factor, int64_t queries, int64_t keys) {
+/// Adds a mask's rows, `next` elements apart, to the columns of scores, a square at a time.
+static void add_mask(float * scores, const float * mask, int64_t next, int64_t queries, int64_t keys) {
     float square[WIDTH * WIDTH] __attribute__((aligned(64)));
     for (int64_t x = 0; x < queries; x += WIDTH) {
         int64_t key = 0;
         for (; queries - x >= WIDTH && key + WIDTH <= keys; key += WIDTH) {
             transpose_square(mask + x * next + key, next, square, WIDTH);
-            for (int i = 0; i < WIDTH; ++i) *(vector *) (scores + (key + i) * PANEL + x) += *(const vector *) (square + i * WIDTH) * factor;
+            for (int i = 0; i < WIDTH; ++i) *(vector *) (scores + (key + i) * PANEL + x) += *(const vector *) (square + i * WIDTH);
         }
         for (int64_t query = x; query < min_of(x + WIDTH, queries); ++query) {
-            for (int64_t rest = key; rest < keys; ++rest) scores[rest * PANEL + query] += mask[query * next + rest] * factor;
+            for (int64_t rest = key; rest < keys; ++rest) scores[rest * PANEL + query] += mask[query * next + rest];
         }
     }
 }
 
 /// The same of all masks, which are the sources from one on, for so many keys and queries of a head from some on.
 static __attribute__((unused)) void add_masks(const struct ggml_tensor * dst, int first, int64_t key, int64_t keys, int64_t query, int64_t queries, int64_t i2, int64_t i3,
-                                              float factor, float * scores) {
+                                              float * scores) {
     for (int each = first; each < GGML_MAX_SRC && dst->src[each] != NULL; ++each) {
         const struct ggml_tensor * mask = dst->src[each];
         const size_t above = i2 % mask->ne[2] * mask->nb[2] + i3 % mask->ne[3] * mask->nb[3];
         const char * at = (const char *) mask->data + query * mask->nb[1] + key * mask->nb[0] + above;
-        add_mask(scores, (const float *) at, (int64_t) (mask->nb[1] / sizeof(float)), factor, queries, keys);
+        add_mask(scores, (const float *) at, (int64_t) (mask->nb[1] / sizeof(float)), queries, keys);
     }
 }
 
@@ -95,8 +95,14 @@ static inline struct head head_at(const struct ggml_tensor * dst, int64_t query,
     return found;
 }
 
-/// So much may scores, as powers of 2, be above what exponentials are taken against: sums of them are far from what a float32 can hold.
+/// Scores are powers of 2, for which queries are multiplied with log2(e); or of e, where there are masks: the largest of those have no room
+/// for a factor. So much may they be above what exponentials are taken against: sums are far from what a float32 can hold.
 enum { MOST_ABOVE = 8 };
+
+static inline float factor_of_queries(float factor, bool masked) { return masked ? factor : factor * LOG2_E; }
+
+/// The power of 2 that the difference of two scores stands for.
+static inline vector binary_power(vector difference, bool masked) { return masked ? difference * LOG2_E : difference; }
 
 /// The largest of the scores [keys][PANEL] of each query.
 static inline void largest_of(const float * scores, int64_t keys, vector * largest) {
@@ -122,7 +128,7 @@ static inline void largest_of(const float * scores, int64_t keys, vector * large
 }
 
 /// What the exponentials of some scores are taken against. If it is not what it was, what was summed up before is scaled.
-static inline void rebase(struct state * s, const float * scores, int64_t keys, int64_t values, vector * base) {
+static inline void rebase(struct state * s, const float * scores, int64_t keys, int64_t values, bool masked, vector * base) {
     vector largest[VECTORS], scale[VECTORS];
     integers above = {0};
     int32_t any = 0;
@@ -131,7 +137,7 @@ static inline void rebase(struct state * s, const float * scores, int64_t keys, 
     for (int i = 0; i < WIDTH; ++i) any |= above[i];
     for (int j = 0; j < VECTORS && any; ++j) {
         const vector next = larger(largest[j], s->base[j]);
-        scale[j] = power_of_two(s->base[j] - choose(next == all(-__builtin_inff()), all(0), next));
+        scale[j] = power_of_two(binary_power(s->base[j] - choose(next == all(-__builtin_inff()), all(0), next), masked));
         s->base[j] = next, s->sum[j] *= scale[j];
     }
     for (int64_t i = 0; i < values && any; ++i) {
