@@ -450,6 +450,13 @@ static inline struct soon next_block(const struct block * b, int64_t products, i
     return (struct soon){b->coming, (int) parts_of(b->coming_rows * b->coming_step / LINE, products * steps)};
 }
 
+/// The same while rows meet panels that others met before: the rows that are split next, a share for each of so many products.
+static inline struct soon next_rows(const struct block * b, int64_t row, int64_t rows, int64_t products, int64_t steps) {
+    const int64_t bytes = b->a.step, count = min_of(b->rows - row, rows);
+    if (b->a.windows != NULL || bytes > b->depth * (int64_t) sizeof(float) + LINE || count <= 0) return nothing_soon;
+    return (struct soon){element(&b->a, row, 0), (int) parts_of(count * bytes / LINE, products * steps)};
+}
+
 /// All tiles of a block of parts, by a matrix unit.
 static __attribute__((noinline, unused)) BY_MATRIX_UNIT void multiply_parts(struct block * b) {
     enum { MOST_ROWS_AT_ONCE = 64 };
@@ -474,10 +481,11 @@ static __attribute__((noinline, unused)) BY_MATRIX_UNIT void multiply_parts(stru
             const float * rows = read_rows_to(&b->a, i, count, 0, b->depth, 2 * DEPTH_OF_PARTS, wide, &lda);
             split_rows(b->parts, rows, lda, count, b->depth, left + ((i - top) / high * 2 + place / TILE_ROWS) * tile);
         }
+        if (b->from_memory) soon = next_rows(b, bottom, tall, parts_of(bottom - top, high) * parts_of(b->columns, PANEL), steps);
         for (int64_t j = 0; j < b->columns; j += PANEL) {
             const word * panel = (const word *) (b->packed + j * b->deep);
             const int64_t across = min_of(b->columns - j, PANEL), step = across > TILE_ROWS ? PANEL : TILE_ROWS;
-            if (b->from_memory) soon = next_panel(b, j, top, parts_of(bottom - top, high), steps);
+            if (b->from_memory && top == 0) soon = next_panel(b, j, top, parts_of(bottom - top, high), steps);
             for (int64_t i = top; i < bottom; i += high, soon.at += soon.lines * steps * LINE) {
                 const int64_t count = min_of(bottom - i, high);
                 const word * a = left + (i - top) / high * 2 * tile;
