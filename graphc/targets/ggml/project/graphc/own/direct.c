@@ -198,19 +198,20 @@ static void end_line_last(struct block * b, const struct ends * first, int64_t r
     }
 }
 
-/// The same of a result in planes, at the place `at` of each.
+/// The same of a result in planes, at the place `at` of each: many pixels of a plane together, for planes are far apart.
 static void end_line(struct block * b, const struct graphc_conv_2d_settings * s, int64_t at, int64_t columns, const float * sums, int64_t apart) {
-    float line[WIDTH * WIDTH] __attribute__((aligned(64)));
-    for (int64_t x = 0; x < b->rows; x += WIDTH) {
-        const int64_t count = min_of(b->rows - x, WIDTH);
-        for (int64_t j = 0; j < columns; j += WIDTH) {
-            transpose_square(sums + x * apart + j, apart, line, WIDTH);
-            for (int64_t i = 0; i < min_of(columns - j, WIDTH); ++i) {
-                float * row = line + i * WIDTH, * to = b->c + (j + i) * b->ldc + at + x;
-                add_sums(b->dst, b->at.axis[2] + j + i, at + x, b->at.axis[3], count, row);
-                if (s->activation.function != GRAPHC_NO_ACTIVATION) activate(&s->activation, row, NULL, count, to);
-                else copy(row, 1, count, to);
-            }
+    enum { PIXELS = 8 * WIDTH, NEXT = PIXELS + WIDTH };
+    float planes[PANEL * NEXT] __attribute__((aligned(64)));
+    for (int64_t x = 0; x < b->rows; x += PIXELS) {
+        const int64_t count = min_of(b->rows - x, PIXELS);
+        for (int64_t i = 0; i < count; i += WIDTH) {
+            for (int64_t j = 0; j < columns; j += WIDTH) transpose_square(sums + (x + i) * apart + j, apart, planes + j * NEXT + i, NEXT);
+        }
+        for (int64_t j = 0; j < columns; ++j) {
+            float * row = planes + j * NEXT, * to = b->c + j * b->ldc + at + x;
+            add_sums(b->dst, b->at.axis[2] + j, at + x, b->at.axis[3], count, row);
+            if (s->activation.function != GRAPHC_NO_ACTIVATION) activate(&s->activation, row, NULL, count, to);
+            else copy(row, 1, count, to);
         }
     }
 }
