@@ -29,7 +29,8 @@ from graphc.ops.softmax import Softmax
 from graphc.targets.ggml.lowering.builder import Builder
 from graphc.targets.ggml.lowering.compose import composed
 from graphc.targets.ggml.lowering.lower import lower
-from graphc.targets.ggml.program.program import Output, Program
+from graphc.targets.ggml.program.program import Output, Program, undoubled
+from graphc.targets.ggml.program.tensor import Constant
 from graphc.targets.ggml.run.choose.library import load_own
 from graphc.targets.ggml.run.executor import Executor
 
@@ -320,6 +321,61 @@ def test_fast_convolutions_are_those_of_bfloat16(image, kernel, strides, pads, d
     )
     (direct,) = op.eval(*map(rounded, arrays))
     check_fast(op, arrays, by_winograd(*arrays, pads) if winograd else direct, monkeypatch)
+
+
+DOUBLED = [(1, 40, 9, 7, 33), (2, 16, 1, 1, 20), (1, 96, 5, 70, 40), (1, 20, 2, 600, 3), (2, 70, 16, 16, 64)]
+"""Sizes [N, C, H, W] of images, and channels of what they become when they were doubled: lines of up to 1,200 pixels."""
+
+
+@pytest.mark.skipif(not TILES, reason="needs a matrix unit")
+@pytest.mark.parametrize("last", [False, True], ids=["planes", "last"])
+@pytest.mark.parametrize(("images", "channels", "height", "width", "columns"), DOUBLED)
+def test_fast_convolutions_of_doubled_images_read_those_that_were_doubled(
+    images, channels, height, width, columns, last, monkeypatch
+):
+    """By kernels of 2 x 2 that are summed up before they are rounded; plus a vector and an image."""
+    monkeypatch.setattr("graphc.backends.precision._chosen", "high")
+    x, added = (
+        RANDOM.standard_normal((images, *each)).astype(np.float32)
+        for each in ((channels, height, width), (columns, 2 * height, 2 * width))
+    )
+    kernel, bias = (RANDOM.standard_normal(each).astype(np.float32) for each in ((columns, channels, 3, 3), columns))
+    padded = np.pad(rounded(x), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    expected = added + bias[:, None, None]
+    for phase, part in enumerate(undoubled(kernel)):
+        y, x_ = divmod(phase, 2)
+        (found,) = Conv((1, 1), (1, 1), (0, 0), (0, 0)).eval(
+            padded[:, :, y : y + height + 1, x_ : x_ + width + 1], rounded(part)
+        )
+        expected[:, :, y::2, x_::2] += found
+    turn, back = ((0, 2, 3, 1), (0, 3, 1, 2)) if last else ((0, 1, 2, 3), (0, 1, 2, 3))
+    b = Builder(Program("doubled"))
+    given, plus = (
+        b.program.add_input(name, F32, each.transpose(turn).shape, "F32") for name, each in (("x", x), ("added", added))
+    )
+    w, vector = b.program.add_weight("w", F32, kernel.shape), b.program.add_weight("b", F32, bias.shape)
+    sizes = (channels, 2 * width, 2 * height) if last else (2 * width, 2 * height, channels)
+    image = b.call("graphc_upscale", given, *sizes, images, Constant("GGML_SCALE_MODE_NEAREST"), last, rank=4)
+    if last:
+        y = b.call("graphc_conv_2d_last", w, image, vector, 1, 1, 1, 1, 1, 1, 1, 1, False, False, plus, rank=4)
+    else:
+        y = b.call("graphc_conv_2d", w, image, vector, 1, 1, 1, 1, 1, 1, False, False, plus, rank=4)
+    b.program.outputs.append(Output("y", F32, y.shape, y))
+    results = []
+    for threads in (1, 2, 3):
+        executor = Executor(b.program, [kernel, bias], threads=threads)
+        for _ in range(2):
+            results.append(executor.run({"x": x.transpose(turn), "added": added.transpose(turn)}, {})[0])
+        (graph,) = executor.graphs
+        met = [
+            named(executor, ggml.ggml_graph_node(graph.graph, i))[0]
+            for i in range(ggml.ggml_graph_n_nodes(graph.graph))
+        ]
+        assert "upscale" not in met
+        executor.close()
+    assert np.abs(results[0].transpose(back) - expected).max() <= 3e-6 * np.abs(expected).max()
+    for each in results:
+        np.testing.assert_array_equal(each, results[0])
 
 
 @needs_pairs

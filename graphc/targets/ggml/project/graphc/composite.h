@@ -46,6 +46,13 @@ struct held {
     struct held * next;
 };
 
+/// An image in which each pixel of another is there twice along each line, and each line twice.
+struct doubled {
+    const tensor * image;
+    tensor * source;
+    struct doubled * next;
+};
+
 struct graphc_builder {
     struct ggml_context * context;
     const struct graphc_ggml * ggml;
@@ -59,6 +66,7 @@ struct graphc_builder {
     struct choice * choices, * taken;  // what was measured; what was decided, in order
     struct factors * factors;
     struct held * held;
+    struct doubled * doubled;
 };
 
 /// So many bytes, all 0, that live as long as the builder; NULL without memory.

@@ -190,12 +190,23 @@ static bool transformed_before(builder * b, ggml_custom_op_t operands, int64_t e
     return made != NULL;
 }
 
-/// The same for a matrix unit: rounds an image, whose channels come last or not, and a kernel, unless that stays rounded.
+/// The image that another one is, doubled; NULL if it is none.
+static tensor * undoubled(const builder * b, const tensor * image) {
+    const struct doubled * found = b->doubled;
+    while (found != NULL && found->image != image) found = found->next;
+    return found == NULL ? NULL : found->source;
+}
+
+/// The same for a matrix unit: rounds an image, or the one that it is doubled, whose channels come last or not, and a kernel, unless that stays
+/// rounded.
 static bool rounded_before(builder * b, bool last, struct graphc_conv_2d_settings * settings, tensor ** sources) {
-    tensor * kernel = sources[0], * image = sources[1];
+    tensor * kernel = sources[0], * small = undoubled(b, sources[1]);
+    settings->doubled = true;
+    if (small != NULL && b->own->takes_direct(kernel, small, last, settings)) sources[1] = small;
+    else settings->doubled = false;
     if (stays(b, kernel)) settings->panels = held_panels(b, b->own->hold_panels_of_direct(kernel, settings));
     ggml_custom_op_t operands = last ? b->own->direct_operands_last : b->own->direct_operands;
-    return transformed_before(b, operands, b->own->direct_size(kernel, image, last, settings), settings, sources);
+    return transformed_before(b, operands, b->own->direct_size(kernel, sources[1], last, settings), settings, sources);
 }
 
 /// One of our convolutions; NULL where they do not take it, or without memory.

@@ -8,7 +8,8 @@
 extern "C" {
 #endif
 
-/// True if `graphc_direct` computes the convolution of this kernel and image, whose channels come last if `last`, and is faster than others.
+/// True if `graphc_direct` computes the convolution of this kernel and image, whose channels come last if `last`, and is faster than others. A
+/// `doubled` image is there as it was before, and the settings are those of a kernel of 3 x 3 with pads of 1.
 GRAPHC_API bool graphc_takes_direct(const struct ggml_tensor * kernel, const struct ggml_tensor * image, bool last,
                                     const struct graphc_conv_2d_settings * settings);
 
