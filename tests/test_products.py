@@ -378,6 +378,55 @@ def test_fast_convolutions_of_doubled_images_read_those_that_were_doubled(
         np.testing.assert_array_equal(each, results[0])
 
 
+@pytest.mark.skipif(not TILES, reason="needs a matrix unit")
+@pytest.mark.parametrize("silu", [False, True])
+@pytest.mark.parametrize("given", [False, True], ids=["inside", "given"])
+@pytest.mark.parametrize(
+    ("images", "channels", "height", "width", "kernel"), [(2, 48, 9, 37, 3), (1, 33, 70, 16, 1), (2, 20, 1, 1, 3)]
+)
+def test_fast_convolutions_normalize_what_they_read(images, channels, height, width, kernel, silu, given, monkeypatch):
+    """On the way, and the image itself is made where others read it."""
+    monkeypatch.setattr("graphc.backends.precision._chosen", "high")
+    x = 3 + RANDOM.standard_normal((images, channels, height, width)).astype(np.float32)
+    weights = [
+        RANDOM.standard_normal(each).astype(np.float32)
+        for each in ((24, channels, kernel, kernel), (channels,), (channels,))
+    ]
+    groups, pad = (channels if channels == 33 else 4), kernel // 2
+    rows = x.reshape(images, groups, -1).astype(np.float64)
+    y = ((rows - rows.mean(2, keepdims=True)) / np.sqrt(rows.var(2, keepdims=True) + 1e-5)).reshape(x.shape)
+    y = y * weights[1][:, None, None] + weights[2][:, None, None]
+    y = y / (1 + np.exp(-y)) if silu else y
+    (expected,) = Conv((1, 1), (1, 1), (pad, pad), (pad, pad)).eval(y, weights[0].astype(np.float64))
+    b = Builder(Program("normalized"))
+    image = b.program.add_input("x", F32, x.shape, "F32")
+    w, scale, shift = (b.program.add_weight(f"w{i}", F32, each.shape) for i, each in enumerate(weights))
+    normal = b.call("graphc_group_norm", image, scale, shift, groups, 1e-5, silu, rank=4)
+    found = b.call("graphc_conv_2d", w, normal, None, 1, 1, pad, pad, 1, 1, False, False, rank=4)
+    for each in [found, normal] if given else [found]:
+        b.program.outputs.append(Output(f"y{len(b.program.outputs)}", F32, each.shape, each))
+    results = []
+    for threads in (1, 2, 3):
+        executor = Executor(b.program, weights, threads=threads)
+        results.append(executor.run({"x": x}, {}))
+        (graph,) = executor.graphs
+        met = [
+            named(executor, ggml.ggml_graph_node(graph.graph, i))[0]
+            for i in range(ggml.ggml_graph_n_nodes(graph.graph))
+        ]
+        assert ("group_norm" in met, "group_norm_terms" in met) == (given, True)
+        executor.close()
+    assert (
+        np.abs(results[0][0] - expected).max()
+        <= 2**-8 * np.abs(weights[0]).max() * np.sqrt(channels) * kernel * np.abs(y).max()
+    )
+    if given:
+        np.testing.assert_allclose(results[0][1], y, atol=2e-5)
+    for each in results:
+        for one, other in zip(each, results[0], strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
 @needs_pairs
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(

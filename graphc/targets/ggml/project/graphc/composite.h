@@ -46,11 +46,13 @@ struct held {
     struct held * next;
 };
 
-/// An image in which each pixel of another is there twice along each line, and each line twice.
-struct doubled {
+/// An image that another one makes, which who reads it may make instead: each pixel is there twice along each line, and each line twice; or it is
+/// normalized by terms (`norm.h`), and SiLU taken of that.
+struct derived {
     const tensor * image;
-    tensor * source;
-    struct doubled * next;
+    tensor * source, * terms;
+    bool silu;
+    struct derived * next;
 };
 
 struct graphc_builder {
@@ -66,7 +68,7 @@ struct graphc_builder {
     struct choice * choices, * taken;  // what was measured; what was decided, in order
     struct factors * factors;
     struct held * held;
-    struct doubled * doubled;
+    struct derived * doubled, * normalized;
 };
 
 /// So many bytes, all 0, that live as long as the builder; NULL without memory.
@@ -76,6 +78,19 @@ static inline void * keep(builder * b, size_t size) {
     if (made == NULL) return NULL;
     made->next = b->kept, b->kept = made;
     return (char *) made + head;
+}
+
+/// Remembers how an image is derived, for those that read it; it stays what it is.
+static inline tensor * derived_from(builder * b, struct derived ** list, tensor * image, tensor * source, tensor * terms, bool silu) {
+    struct derived * made = image == NULL ? NULL : (struct derived *) keep(b, sizeof *made);
+    if (made != NULL) made->image = image, made->source = source, made->terms = terms, made->silu = silu, made->next = *list, *list = made;
+    return image;
+}
+
+/// How an image is derived, by a list; NULL if it is not.
+static inline const struct derived * derivation(const struct derived * list, const tensor * image) {
+    while (list != NULL && list->image != image) list = list->next;
+    return list;
 }
 
 static inline bool same(const char * a, const char * b) { return strcmp(a, b) == 0; }

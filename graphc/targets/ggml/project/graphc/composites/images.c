@@ -6,20 +6,17 @@
 static tensor * as_planes(builder * b, tensor * x) { return b->ggml->cont(b->context, b->ggml->permute(b->context, x, 2, 0, 1, 3)); }
 static tensor * from_planes(builder * b, tensor * x) { return b->ggml->cont(b->context, b->ggml->permute(b->context, x, 1, 2, 0, 3)); }
 
-/// Remembers an image that is another one doubled: convolutions may read that instead.
-static tensor * known_as_doubled(builder * b, tensor * image, tensor * source, bool last) {
+/// True if an image has twice as many pixels along its lines as another, and twice as many lines.
+static bool is_twice(const tensor * image, const tensor * source, bool last) {
     const int64_t * to = image->ne, * from = source->ne;
-    const bool twice = to[last] == 2 * from[last] && to[1 + last] == 2 * from[1 + last] && to[last ? 0 : 2] == from[last ? 0 : 2] && to[3] == from[3];
-    struct doubled * made = twice ? (struct doubled *) keep(b, sizeof *made) : NULL;
-    if (made != NULL) made->image = image, made->source = source, made->next = b->doubled, b->doubled = made;
-    return image;
+    return to[last] == 2 * from[last] && to[1 + last] == 2 * from[1 + last] && to[last ? 0 : 2] == from[last ? 0 : 2] && to[3] == from[3];
 }
 
 tensor * graphc_build_upscale(builder * b, tensor * x, int ne0, int ne1, int ne2, int ne3, int mode, bool last) {
     const int64_t ne[] = {ne0, ne1, ne2, ne3};
     if (mode == GGML_SCALE_MODE_NEAREST) {
         tensor * found = b->own != NULL && b->own->takes_upscale(x) ? computed(b, b->own->upscale, NULL, 0, ne, &x, 1) : NULL;
-        if (found != NULL) return known_as_doubled(b, found, x, last);
+        if (found != NULL) return is_twice(found, x, last) ? derived_from(b, &b->doubled, found, x, NULL, false) : found;
         return b->ggml->interpolate(b->context, x, ne0, ne1, ne2, ne3, (uint32_t) mode);
     }
     const struct graphc_interpolate_settings settings = {last};

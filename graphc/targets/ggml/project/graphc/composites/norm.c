@@ -38,7 +38,11 @@ tensor * graphc_build_group_norm(builder * b, tensor * x, tensor * scale, tensor
     if (b->own != NULL && scale != NULL && shift != NULL && b->own->takes_group_norm(x, scale, shift, groups)) {
         const struct graphc_group_norm_settings settings = {groups, epsilon, silu};
         tensor * sources[] = {x, scale, shift};
-        return computed(b, b->own->group_norm, &settings, sizeof settings, x->ne, sources, 3);
+        tensor * found = computed(b, b->own->group_norm, &settings, sizeof settings, x->ne, sources, 3);
+        if (!b->pairs) return found;
+        const int64_t size[] = {3, x->ne[2], x->ne[3], 1};
+        tensor * terms = computed(b, b->own->group_norm_terms, &settings, sizeof settings, size, sources, 3);
+        return terms == NULL ? NULL : derived_from(b, &b->normalized, found, x, terms, silu);
     }
     tensor * found = plus(b, times(b, b->ggml->group_norm(b->context, x, groups, epsilon), scale), shift);
     return silu ? graphc_build_silu(b, found, NULL) : found;

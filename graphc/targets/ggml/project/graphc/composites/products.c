@@ -180,33 +180,29 @@ static tensor * by_ggml(builder * b, convolution * function, tensor * kernel, te
     return function(b->context, kernel, image, s.s0, s.s1, s.p0, s.p1, s.d0, s.d1);
 }
 
-/// Has what a way transforms before be a source of it, of so many elements: a kernel and an image become the image, that and the
-/// kernel. False without memory.
+/// Has what a way transforms before be a source of it, of so many elements: a kernel and an image, and what else is read before, become the
+/// image, that and the kernel. False without memory.
 static bool transformed_before(builder * b, ggml_custom_op_t operands, int64_t elements, const struct graphc_conv_2d_settings * settings,
-                               tensor ** sources) {
+                               tensor ** sources, int count) {
     const int64_t size[] = {elements, 1, 1, 1};
-    tensor * kernel = sources[0], * made = computed(b, operands, settings, sizeof *settings, size, sources, 2);
+    tensor * kernel = sources[0], * made = computed(b, operands, settings, sizeof *settings, size, sources, count);
     sources[0] = sources[1], sources[1] = made, sources[2] = kernel;
     return made != NULL;
 }
 
-/// The image that another one is, doubled; NULL if it is none.
-static tensor * undoubled(const builder * b, const tensor * image) {
-    const struct doubled * found = b->doubled;
-    while (found != NULL && found->image != image) found = found->next;
-    return found == NULL ? NULL : found->source;
-}
-
-/// The same for a matrix unit: rounds an image, or the one that it is doubled, whose channels come last or not, and a kernel, unless that stays
-/// rounded.
+/// The same for a matrix unit: rounds an image, whose channels come last or not, or makes it of what it is derived from; and a kernel, unless
+/// that stays rounded.
 static bool rounded_before(builder * b, bool last, struct graphc_conv_2d_settings * settings, tensor ** sources) {
-    tensor * kernel = sources[0], * small = undoubled(b, sources[1]);
+    tensor * kernel = sources[0];
+    const struct derived * doubled = derivation(b->doubled, sources[1]), * normalized = last ? NULL : derivation(b->normalized, sources[1]);
     settings->doubled = true;
-    if (small != NULL && b->own->takes_direct(kernel, small, last, settings)) sources[1] = small;
+    if (doubled != NULL && b->own->takes_direct(kernel, doubled->source, last, settings)) sources[1] = doubled->source;
     else settings->doubled = false;
+    int count = 2;
+    if (normalized != NULL) sources[1] = normalized->source, sources[count++] = normalized->terms, settings->silu = normalized->silu;
     if (stays(b, kernel)) settings->panels = held_panels(b, b->own->hold_panels_of_direct(kernel, settings));
     ggml_custom_op_t operands = last ? b->own->direct_operands_last : b->own->direct_operands;
-    return transformed_before(b, operands, b->own->direct_size(kernel, sources[1], last, settings), settings, sources);
+    return transformed_before(b, operands, b->own->direct_size(kernel, sources[1], last, settings), settings, sources, count);
 }
 
 /// One of our convolutions; NULL where they do not take it, or without memory.
@@ -220,7 +216,7 @@ static tensor * own_convolution(builder * b, tensor * kernel, tensor * image, co
     tensor * sources[] = {kernel, image, NULL};
     if (winograd) {
         const int64_t elements = b->own->winograd_size(kernel, image, settings, b->threads);
-        if (!transformed_before(b, b->own->winograd_operands, elements, settings, sources)) return NULL;
+        if (!transformed_before(b, b->own->winograd_operands, elements, settings, sources, 2)) return NULL;
     } else if (direct && !rounded_before(b, false, settings, sources)) {
         return NULL;
     }
@@ -347,7 +343,7 @@ tensor * graphc_build_conv_2d_last(builder * b, tensor * kernel, tensor * image,
     tensor * sources[] = {kernel, image, NULL};
     const bool winograd = b->own->takes_winograd_last(kernel, image, &settings);
     const int64_t elements = winograd ? b->own->winograd_last_size(kernel, image, &settings, b->threads) : 0;
-    if (winograd && !transformed_before(b, b->own->winograd_last_operands, elements, &settings, sources)) return NULL;
+    if (winograd && !transformed_before(b, b->own->winograd_last_operands, elements, &settings, sources, 2)) return NULL;
     const bool unit = !winograd && !few && b->own->takes_direct(kernel, image, true, &settings);  // by a matrix unit
     if (unit && !rounded_before(b, true, &settings, sources)) return NULL;
     if (!winograd && !few && !unit && stays(b, kernel)) {

@@ -114,18 +114,6 @@ static BY_MATRIX_UNIT void score_tiles(const struct plan_attention * p, const wo
     }
 }
 
-/// 2^x for x from -127 to 127, to an error of 2^-13.7, a sixteenth of what it is rounded by.
-static inline vector roughly_power_of_two(vector x) {
-    const vector shifter = all(12582912.0f + 127);  // as `power_of_two` has it
-    x = larger(all(-127), x);
-    const vector shifted = x + shifter, r = x - (shifted - shifter);
-    vector p = all(5.5171669e-2f);
-    p = p * r + 2.4261112e-1f;
-    p = p * r + 6.9326099e-1f;
-    p = p * r + 9.9992807e-1f;
-    return p * (vector) ((integers) shifted << 23);
-}
-
 static inline vector power_for(int parts, vector x) { return parts == ONE_PART ? roughly_power_of_two(x) : power_of_two(x); }
 
 /// From scores [keys][PANEL] to their exponentials, which are summed up, as a panel of parts.

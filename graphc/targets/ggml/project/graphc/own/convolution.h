@@ -18,13 +18,14 @@ struct graphc_planes {
 
 /// The settings of a convolution: its userdata. `width` and `height` are the result's. The `activation` is the last that is done; with
 /// `pairs`, both operands are rounded to bfloat16. `types` is what `ggml_get_type_traits` has for the kernel. `planes` are there for
-/// volumes, else all 0. `panels` are there for a kernel that stays packed. If it is `doubled`, each pixel of the image stands for four (`direct.h`).
+/// volumes, else all 0. `panels` are there for a kernel that stays packed. If it is `doubled`, each pixel of the image stands for four, and
+/// `silu` is taken of what is normalized on the way (`direct.h`).
 struct graphc_conv_2d_settings {
     int s0, s1, p0, p1, d0, d1;
     int64_t width, height;
     struct graphc_planes planes;
     struct graphc_activation activation;
-    bool pairs, doubled;
+    bool pairs, doubled, silu;
     const struct ggml_type_traits * types;
     struct graphc_panels * panels;
     struct graphc_turns turns;

@@ -12,6 +12,7 @@
 #include "activate.h"
 #include "blocks.h"
 #include "minimal.h"
+#include "normalized.h"
 #include "parts.h"
 #include "tiles.h"
 
@@ -75,17 +76,20 @@ int64_t graphc_direct_size(const struct ggml_tensor * kernel, const struct ggml_
 
 /// Some channels of pixels of a line, [channels][pixels] with planes so many elements apart, as pieces of all channels: many pixels of two planes
 /// after the other, for planes are far apart.
-static void turn_pixels(const float * from, int64_t plane, int64_t channels, int64_t count, word * to, int64_t pixel) {
+static void turn_pixels(const float * from, int64_t plane, int64_t channels, int64_t count, const struct norm_terms * terms, bool silu, word * to,
+                        int64_t pixel) {
     enum { PIXELS = 32 * WIDTH, NEXT = PIXELS + WIDTH };
     word pairs[TILE_PAIRS * NEXT] __attribute__((aligned(64))), square[WIDTH * WIDTH] __attribute__((aligned(64)));
     if (channels < STEP) memset(pairs, 0, sizeof pairs);
     for (int64_t x = 0; x < count; x += PIXELS) {
         const int64_t there = min_of(count - x, PIXELS);
         for (int64_t c = 0; c < channels; c += 2) {
-            const float * even = from + c * plane + x;
+            const float * first = from + c * plane + x;
             for (int64_t i = 0; i < there; i += WIDTH) {
-                const vector odd = c + 1 < channels ? some_of(even + plane + i, there - i) : all(0);
-                *(words_of *) (pairs + c / 2 * NEXT + i) = paired(some_of(even + i, there - i), odd);
+                vector even = some_of(first + i, there - i), odd = c + 1 < channels ? some_of(first + plane + i, there - i) : all(0);
+                if (terms != NULL) even = roughly_normalized(even, terms + c, silu);
+                if (terms != NULL && c + 1 < channels) odd = roughly_normalized(odd, terms + c + 1, silu);
+                *(words_of *) (pairs + c / 2 * NEXT + i) = paired(even, odd);
             }
         }
         for (int64_t i = 0; i < there; i += WIDTH) {
@@ -100,8 +104,8 @@ static void turn_pixels(const float * from, int64_t plane, int64_t channels, int
     }
 }
 
-/// A line of an image, and what is between it and the next; all zeros if there is no such line.
-static void round_line(const struct plan_direct * p, const float * image, int64_t y, word * to) {
+/// A line of an image, normalized if there are terms, and what is between it and the next; all zeros if there is no such line.
+static void round_line(const struct plan_direct * p, const float * image, const struct norm_terms * terms, bool silu, int64_t y, word * to) {
     const int64_t words = p->line * p->pixel;
     if (y < 0 || y >= p->height) {
         memset(to, 0, (size_t) words * sizeof *to);
@@ -114,7 +118,8 @@ static void round_line(const struct plan_direct * p, const float * image, int64_
     }
     const int64_t plane = p->width * p->height;
     for (int64_t c = 0; c < p->channels && !p->last; c += STEP) {
-        turn_pixels(image + c * plane + y * p->width, plane, min_of(p->channels - c, STEP), p->width, to + c / 2, p->pixel);
+        const struct norm_terms * some = terms == NULL ? NULL : terms + c;
+        turn_pixels(image + c * plane + y * p->width, plane, min_of(p->channels - c, STEP), p->width, some, silu, to + c / 2, p->pixel);
     }
     memset(to + p->width * p->pixel, 0, (size_t) (words - p->width * p->pixel) * sizeof *to);
 }
@@ -203,7 +208,8 @@ static void round_operands(struct ggml_tensor * dst, int ith, int nth, struct gr
         const int64_t number = (unit - panels) / lines, y = (unit - panels) % lines;
         word * first = images + number * p.image, * to = first + (s->p0 + y * p.line) * p.pixel, * end = first + p.image;
         const float * pixels = (const float *) image->data + number * p.channels * p.width * p.height;
-        round_line(&p, pixels, y - s->p1, to);
+        const struct norm_terms * terms = dst->src[2] == NULL ? NULL : (const struct norm_terms *) dst->src[2]->data + number * p.channels;
+        round_line(&p, pixels, terms, s->silu, y - s->p1, to);
         to += p.line * p.pixel;
         if (y == 0) memset(first, 0, (size_t) (s->p0 * p.pixel) * sizeof *first);
         if (y == lines - 1) memset(to, 0, (size_t) (end - to) * sizeof *to);

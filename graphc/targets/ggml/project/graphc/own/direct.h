@@ -20,7 +20,7 @@ GRAPHC_API struct graphc_panels * graphc_hold_panels_of_direct(const struct ggml
 GRAPHC_API int64_t graphc_direct_size(const struct ggml_tensor * kernel, const struct ggml_tensor * image, bool last,
                                       const struct graphc_conv_2d_settings * settings);
 
-/// Rounds the kernel src[0], unless its panels are held, and the image src[1], whose channels come last, or which lies in planes.
+/// Rounds the kernel src[0], unless its panels are held, and the image src[1], normalized if src[2] has what `graphc_group_norm_terms` makes, whose channels come last, or which lies in planes.
 GRAPHC_API void graphc_direct_operands_last(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 GRAPHC_API void graphc_direct_operands(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 

@@ -1,7 +1,8 @@
-// Normalizations with their scale and shift, and SiLU after one of groups if asked for: read three times, written once.
+// Normalizations with their scale and shift, and SiLU after one of groups if asked for: groups are read twice and written once.
 
 #include "norm.h"
 
+#include "normalized.h"
 #include "tiles.h"
 
 #include <math.h>
@@ -41,18 +42,12 @@ static inline __attribute__((always_inline)) double moment(const float * x, int6
     return total;
 }
 
-static vector normalized(vector x, float mean, float scale, float shift, bool active) {
-    const vector y = (x - mean) * scale + shift;
-    return active ? y * sigmoid(y) : y;
-}
-
-static void normalize(const float * x, float * y, int64_t count, float mean, float scale, float shift, bool active) {
+static void normalize(const float * x, float * y, int64_t count, const struct norm_terms * terms, bool silu) {
     int64_t i = 0;
-    for (; i + WIDTH <= count; i += WIDTH) *(unaligned *) (y + i) = normalized(*(const unaligned *) (x + i), mean, scale, shift, active);
-    vector last = all(mean);
-    for (int64_t k = i; k < count; ++k) last[k - i] = x[k];
-    last = normalized(last, mean, scale, shift, active);
-    for (int64_t k = i; k < count; ++k) y[k] = last[k - i];
+    for (; i + WIDTH <= count; i += WIDTH) *(unaligned *) (y + i) = normalized(*(const unaligned *) (x + i), terms, silu);
+    if (i == count) return;
+    const vector last = normalized(some_of(x + i, count - i), terms, silu);
+    copy((const float *) &last, 1, count - i, y + i);
 }
 
 /// True if it holds a number for each element of an axis, one after the other.
@@ -141,20 +136,51 @@ bool graphc_takes_group_norm(const struct ggml_tensor * x, const struct ggml_ten
     return is_dense(x) && groups >= 1 && x->ne[2] % groups == 0 && is_along(scale, x, 2) && is_along(shift, x, 2);
 }
 
+/// The mean and the variance of so many elements, a stretch of which is read once: its squares are taken against its own mean.
+static void statistics(const float * x, int64_t count, const float * limit, double * mean, double * variance) {
+    double middle = 0, squares = 0;
+    for (int64_t i = 0; i < count; i += STRETCH) {
+        const int64_t some = min_of(STRETCH, count - i);
+        const double own = sum_of(lanes_of_moment(x + i, some, limit, 0, 1)) / (double) some, away = own - middle, share = (double) some / (double) (i + some);
+        squares += sum_of(lanes_of_moment(x + i, some, limit, (float) own, 2)) + away * away * (double) i * share;
+        middle += away * share;
+    }
+    *mean = middle, *variance = squares / (double) count;
+}
+
+/// What a group, one of those of all images, takes away, and the inverse of its deviation.
+static struct norm_terms terms_of_group(const struct ggml_tensor * x, const struct graphc_group_norm_settings * s, int64_t group) {
+    const int64_t size = x->ne[0] * x->ne[1] * (x->ne[2] / s->groups);
+    double mean, variance;
+    statistics((const float *) x->data + group * size, size, end_of(x), &mean, &variance);
+    return (struct norm_terms){(float) mean, 1.0f / sqrtf((float) variance + s->epsilon), 0};
+}
+
+/// The same for a channel.
+static inline struct norm_terms terms_of_channel(struct norm_terms of_group, const struct ggml_tensor * dst, int64_t channel) {
+    const float * scale = dst->src[1]->data, * shift = dst->src[2]->data;
+    return (struct norm_terms){of_group.mean, of_group.scale * scale[channel], shift[channel]};
+}
+
 void graphc_group_norm(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     const struct graphc_group_norm_settings * s = userdata;
     const struct ggml_tensor * x = dst->src[0];
-    const float * scale = dst->src[1]->data, * shift = dst->src[2]->data;
-    const float * end = end_of(x);
-    const int64_t plane = x->ne[0] * x->ne[1], channels = x->ne[2] / s->groups, size = plane * channels;
-    for (int64_t unit = ith; unit < x->ne[3] * s->groups; unit += nth) {
-        const float * from = (const float *) x->data + unit * size;
-        float * to = (float *) dst->data + unit * size;
-        const float mean = (float) (moment(from, size, end, 0, 1) / size);
-        const float inverse = 1.0f / sqrtf((float) (moment(from, size, end, mean, 2) / size) + s->epsilon);
-        const int64_t first = unit % s->groups * channels;
-        for (int64_t c = 0; c < channels; ++c) {
-            normalize(from + c * plane, to + c * plane, plane, mean, inverse * scale[first + c], shift[first + c], s->silu);
+    const int64_t plane = x->ne[0] * x->ne[1], channels = x->ne[2] / s->groups;
+    for (int64_t group = ith; group < x->ne[3] * s->groups; group += nth) {
+        const struct norm_terms of_group = terms_of_group(x, s, group);
+        for (int64_t c = group * channels; c < (group + 1) * channels; ++c) {
+            const struct norm_terms terms = terms_of_channel(of_group, dst, c % x->ne[2]);
+            normalize((const float *) x->data + c * plane, (float *) dst->data + c * plane, plane, &terms, s->silu);
         }
+    }
+}
+
+void graphc_group_norm_terms(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+    const struct graphc_group_norm_settings * s = userdata;
+    const struct ggml_tensor * x = dst->src[0];
+    const int64_t channels = x->ne[2] / s->groups;
+    for (int64_t group = ith; group < x->ne[3] * s->groups; group += nth) {
+        const struct norm_terms of_group = terms_of_group(x, s, group);
+        for (int64_t c = group * channels; c < (group + 1) * channels; ++c) ((struct norm_terms *) dst->data)[c] = terms_of_channel(of_group, dst, c % x->ne[2]);
     }
 }

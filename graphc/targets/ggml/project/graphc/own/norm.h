@@ -22,6 +22,9 @@ GRAPHC_API bool graphc_takes_group_norm(const struct ggml_tensor * x, const stru
 /// What `ggml_group_norm` gives for src[0], times src[1], plus src[2], and `ggml_silu` of that if the settings say so.
 GRAPHC_API void graphc_group_norm(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
+/// What it takes from each channel of each image, multiplies it by and adds, [N, C, 3], for whoever reads `x` and does that.
+GRAPHC_API void graphc_group_norm_terms(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
 /// What rows are divided by: their standard deviation, after their mean was taken away; the root of the mean of their squares; or that of
 /// the sum.
 enum graphc_norm_divisor { GRAPHC_DEVIATION, GRAPHC_ROOT_MEAN_SQUARE, GRAPHC_LENGTH };

@@ -183,6 +183,29 @@ static inline vector power_of_two(vector x) {
     return p * (vector) ((integers) shifted << 23);
 }
 
+/// 2^x for x from -127 to 127, to an error of 2^-13.7, a sixteenth of what it is rounded by when it becomes a bfloat16.
+static inline vector roughly_power_of_two(vector x) {
+    const vector shifter = all(12582912.0f + 127);  // as above
+    x = larger(all(-127), x);
+    const vector shifted = x + shifter, r = x - (shifted - shifter);
+    vector p = all(5.5171669e-2f);
+    p = p * r + 2.4261112e-1f;
+    p = p * r + 6.9326099e-1f;
+    p = p * r + 9.9992807e-1f;
+    return p * (vector) ((integers) shifted << 23);
+}
+
+/// 1 / x, to an error of 2^-14.
+static inline vector rough_inverse(vector x) {
+#if defined(__AVX512F__)
+    vector found;
+    __asm__("vrcp14ps %1, %0" : "=v"(found) : "v"(x));
+    return found;
+#else
+    return 1.0f / x;
+#endif
+}
+
 /// x between two numbers; NaN stays.
 static inline vector between(vector x, float low, float high) { return smaller(all(high), larger(all(low), x)); }
 
