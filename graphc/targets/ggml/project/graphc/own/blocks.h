@@ -58,6 +58,13 @@ static inline int parts_of_product(bool rounded, int64_t rows, int64_t columns, 
 /// Columns of a unit, at most: rows are split anew for each.
 static inline int64_t columns_of_unit(int parts) { return parts == NO_PARTS ? COLUMNS : COLUMNS_OF_PARTS; }
 
+/// The same of so many columns that stay rounded: as many as may be, so that rows are split once, while they fit the second cache.
+static inline int64_t columns_of_kept(int64_t columns, int64_t depth) {
+    enum { BYTES = 1 << 20 };
+    const int64_t most = BYTES / (part_rows(ONE_PART, depth_of_parts(ONE_PART, depth)) * (int64_t) sizeof(word)) / PANEL * PANEL;
+    return most <= COLUMNS_OF_PARTS ? COLUMNS_OF_PARTS : parts_of(even_split(columns, most), PANEL) * PANEL;
+}
+
 /// Bytes of so many elements of a row.
 static inline int64_t bytes_of(const struct matrix * m, int64_t count) {
     return m->type == GGML_TYPE_F32 ? count * (int64_t) sizeof(float) : count / m->types->blck_size * (int64_t) m->types->type_size;

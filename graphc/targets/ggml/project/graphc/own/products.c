@@ -71,56 +71,75 @@ static struct ggml_tensor * with_all_rows(struct ggml_tensor * dst, const struct
     return &all->result;
 }
 
+/// A part of a result: the place where it begins, and its columns and rows; where the part that comes then begins, and its columns at most.
+struct part_of_result {
+    struct place at, then;
+    int64_t columns, rows, most_columns;
+    bool stays;  // are the panels of its columns
+};
+
+/// Multiplies a part of a result; `packed` is memory for the panels of its columns, unless those stay as they are.
+static void multiply_part(struct ggml_tensor * dst, struct graphc_mul_mat_settings * s, int parts, const struct part_of_result * some, float * packed) {
+    const struct ggml_tensor * b = dst->src[1];
+    const struct place at = some->at, then = some->then;
+    const int64_t depth = b->ne[0];
+    const bool pairs = s->pairs && parts == NO_PARTS;
+    const int64_t most = parts == NO_PARTS ? depth_of(pairs) : depth_of_parts(parts, depth);
+    const struct matrix weights = columns_at(dst, s, at), later = columns_at(dst, s, then);
+    const char * left = (const char *) b->data + at.axis[1] * b->nb[1] + at.axis[2] * b->nb[2] + at.axis[3] * b->nb[3];
+    char * c = (char *) dst->data;
+    for (int each = 0; each < 4; ++each) c += at.axis[each] * dst->nb[each];
+    struct block part = {.dst = dst, .at = at, .axis = 1, .c = (float *) c, .ldc = dst->nb[1] / sizeof(float)};
+    part.coming_step = weights.step, part.activation = &s->activation, part.pairs = pairs, part.parts = parts;
+    part.between = s->scaled + s->gated;
+    const float * gate = s->gated ? (const float *) dst->src[2]->data + (at.axis[3] * dst->ne[2] + at.axis[2]) * depth : NULL;
+    part.rows = some->rows, part.columns = some->columns;
+    for (int64_t k = 0; k < depth; k += most) {
+        part.depth = (int) min_of(depth - k, most);
+        part.first = k == 0, part.last = k + most >= depth;
+        part.a = (struct matrix){.data = left + k * sizeof(float), .step = b->nb[1], .type = GGML_TYPE_F32};
+        const int64_t next_column = (part.last ? then : at).axis[0], next_k = part.last ? 0 : k + most;
+        part.coming_rows = min_of(dst->ne[0] - next_column, some->most_columns);
+        part.coming_together = some->stays, part.from_memory = some->stays && parts == s->panels->parts;
+        if (some->stays) {
+            const int64_t deep = rows_of_part(s->panels, k);
+            part.packed = part.from_memory ? panels_at(s->panels, at.axis[0], k) : packed, part.deep = part.from_memory ? deep : part_rows(parts, part.depth);
+            part.coming = (const char *) panels_at(s->panels, next_column, next_k), part.coming_step = deep * (int64_t) sizeof(float);
+            part.coming_rows = parts_of(part.coming_rows * rows_of_part(s->panels, next_k), deep);
+            if (!part.from_memory) split_panels(s->panels, at.axis[0], part.columns, k, parts, packed);
+        } else {
+            part.packed = packed, part.deep = DEPTH, part.coming = element(part.last ? &later : &weights, 0, next_k);
+            const float * scales = gate == NULL ? NULL : gate + k;
+            if (parts == NO_PARTS) {
+                pack_rows(&weights, 0, part.columns, k, part.depth, pairs, packed);
+                for (int64_t j = 0; gate != NULL && j < part.columns; j += PANEL) gate_panel(scales, part.depth, packed + j * DEPTH);
+            } else {
+                part.deep = part_rows(parts, part.depth);
+                pack_parts(&weights, 0, part.columns, k, part.depth, scales, parts, packed);
+            }
+        }
+        multiply(&part);
+    }
+}
+
 void graphc_mul_mat(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     struct graphc_mul_mat_settings * s = userdata;
     struct all_rows all_rows;
     const int parts = parts_of_product(s->pairs, dst->ne[1], dst->ne[0], dst->src[1]->ne[0]);
     dst = with_all_rows(dst, s, &all_rows);
-    const struct ggml_tensor * b = dst->src[1];
-    const int64_t depth = b->ne[0], columns = dst->ne[0], rows = dst->ne[1];
+    const int64_t depth = dst->src[1]->ne[0], columns = dst->ne[0], rows = dst->ne[1], packed_columns = columns_of_unit(parts);
     if (rows <= MOST_FEW) return multiply_few(dst, ith, nth, s);
-    const bool pairs = s->pairs && parts == NO_PARTS;
-    const int64_t most = parts == NO_PARTS ? depth_of(pairs) : depth_of_parts(parts, depth);
+    const bool rounded = s->panels != NULL && s->panels->parts == ONE_PART;
     float packed[PACKED_COLUMNS] __attribute__((aligned(64)));
-    const struct units u = cut(rows, columns, dst->ne[2] * dst->ne[3], nth, columns_of_unit(parts));
+    const struct units u = cut(rows, columns, dst->ne[2] * dst->ne[3], nth, rounded ? columns_of_kept(columns, depth) : packed_columns);
     for (int64_t unit; (unit = take(&s->turns, u.count, ith, nth)) < u.count;) {
-        const struct place at = find(&u, dst, unit), then = find(&u, dst, min_of(unit + 1, u.count - 1));
-        const struct matrix weights = columns_at(dst, s, at), later = columns_at(dst, s, then);
-        const char * left = (const char *) b->data + at.axis[1] * b->nb[1] + at.axis[2] * b->nb[2] + at.axis[3] * b->nb[3];
-        char * c = (char *) dst->data;
-        for (int each = 0; each < 4; ++each) c += at.axis[each] * dst->nb[each];
-        struct block part = {.dst = dst, .at = at, .axis = 1, .c = (float *) c, .ldc = dst->nb[1] / sizeof(float)};
-        part.coming_step = weights.step, part.activation = &s->activation, part.pairs = pairs, part.parts = parts;
-        part.between = s->scaled + s->gated;
-        const float * gate = s->gated ? (const float *) dst->src[2]->data + (at.axis[3] * dst->ne[2] + at.axis[2]) * depth : NULL;
-        part.rows = min_of(rows - at.axis[1], u.rows);
-        part.columns = min_of(columns - at.axis[0], u.wide);
-        const bool stays = s->panels != NULL && stays_packed(s->panels, at.axis[0], part.columns);
-        for (int64_t k = 0; k < depth; k += most) {
-            part.depth = (int) min_of(depth - k, most);
-            part.first = k == 0, part.last = k + most >= depth;
-            part.a = (struct matrix){.data = left + k * sizeof(float), .step = b->nb[1], .type = GGML_TYPE_F32};
-            const int64_t next_column = (part.last ? then : at).axis[0], next_k = part.last ? 0 : k + most;
-            part.coming_rows = min_of(columns - next_column, u.wide);
-            part.coming_together = stays, part.from_memory = stays && parts == s->panels->parts;
-            if (stays) {
-                const int64_t deep = rows_of_part(s->panels, k);
-                part.packed = part.from_memory ? panels_at(s->panels, at.axis[0], k) : packed, part.deep = part.from_memory ? deep : part_rows(parts, part.depth);
-                part.coming = (const char *) panels_at(s->panels, next_column, next_k), part.coming_step = deep * (int64_t) sizeof(float);
-                part.coming_rows = parts_of(part.coming_rows * rows_of_part(s->panels, next_k), deep);
-                if (!part.from_memory) split_panels(s->panels, at.axis[0], part.columns, k, parts, packed);
-            } else {
-                part.packed = packed, part.deep = DEPTH, part.coming = element(part.last ? &later : &weights, 0, next_k);
-                const float * some = gate == NULL ? NULL : gate + k;
-                if (parts == NO_PARTS) {
-                    pack_rows(&weights, 0, part.columns, k, part.depth, pairs, packed);
-                    for (int64_t j = 0; gate != NULL && j < part.columns; j += PANEL) gate_panel(some, part.depth, packed + j * DEPTH);
-                } else {
-                    part.deep = part_rows(parts, part.depth);
-                    pack_parts(&weights, 0, part.columns, k, part.depth, some, parts, packed);
-                }
-            }
-            multiply(&part);
+        struct part_of_result part = {.at = find(&u, dst, unit), .then = find(&u, dst, min_of(unit + 1, u.count - 1)), .most_columns = u.wide};
+        const int64_t end = min_of(columns, part.at.axis[0] + u.wide);
+        part.rows = min_of(rows - part.at.axis[1], u.rows);
+        part.stays = s->panels != NULL && stays_packed(s->panels, part.at.axis[0], end - part.at.axis[0]);
+        for (; part.at.axis[0] < end; part.at.axis[0] += part.columns) {
+            part.columns = min_of(end - part.at.axis[0], part.stays ? u.wide : packed_columns);
+            multiply_part(dst, s, parts, &part, packed);
         }
     }
 }
