@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from graphc.backends.precision import set_float32_matmul_precision
+    from graphc.backends.precision import limit_rounded_weights, set_float32_matmul_precision
     from graphc.build import build_application
     from graphc.cache import keep, make_cache_folder
     from graphc.compiler import compile
@@ -45,6 +45,7 @@ __all__ = [
     "devices",
     "from_torch",
     "keep",
+    "limit_rounded_weights",
     "load",
     "make_cache_folder",
     "memory_limits",
@@ -60,6 +61,7 @@ _HOMES = {
     "compile": "graphc.compiler",
     "from_torch": "graphc.frontend.torch",
     "load": "graphc.loading",
+    "limit_rounded_weights": "graphc.backends.precision",
     "set_float32_matmul_precision": "graphc.backends.precision",
     "Graph": "graphc.ir.graph",
     "parse_graph": "graphc.graph_text",

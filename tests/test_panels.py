@@ -9,6 +9,8 @@ from contextlib import closing
 import numpy as np
 import pytest
 
+import graphc
+from graphc.errors import InputError
 from graphc.ir.types import F32
 from graphc.ops.conv import Conv
 from graphc.targets.ggml.lowering.builder import Builder
@@ -204,6 +206,25 @@ def test_what_stays_rounded_goes_with_what_is_paged_out(monkeypatch: pytest.Monk
             kept.page_out()
             assert bytes_held() == before
             np.testing.assert_array_equal(kept.run({"x": x}, {})[0], expected)
+
+
+def test_what_stays_rounded_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The numbers are the same without it."""
+    rounding(monkeypatch)
+    size = (40, 300, 70)
+    matrix, x = numbers(1, 70, 300), numbers(2, 40, 300)
+    results, before = [], bytes_held()
+    try:
+        for limit in (0, 4 << 20):
+            graphc.limit_rounded_weights(limit)
+            with closing(product(size, stays=True, matrix=matrix)) as found:
+                results.append(found.run({"x": x}, {})[0])
+                assert (bytes_held() > before) == (limit > 0)
+    finally:
+        graphc.limit_rounded_weights(1 << 30)
+    np.testing.assert_array_equal(*results)
+    with pytest.raises(InputError, match=r"^rounded weights cannot have -1 bytes$"):
+        graphc.limit_rounded_weights(-1)
 
 
 def test_other_weights_have_panels_of_their_own() -> None:

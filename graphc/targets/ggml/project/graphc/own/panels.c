@@ -41,20 +41,21 @@ static unsigned long long bytes_of_memory(void) {
 #endif
 }
 
-/// Bytes of all panels, at most: 128 MiB of numbers as they are. Where rounded ones stay, what they are made of is not read any more, and an
-/// eighth of all memory is theirs.
+static size_t most_rounded = SIZE_MAX;  // not known yet
+
+void graphc_limit_rounded_panels(size_t bytes) { __atomic_store_n(&most_rounded, bytes, __ATOMIC_RELAXED); }
+
+/// Bytes of all panels, at most: 128 MiB of numbers as they are. Where rounded ones stay, what they are made of is not read any more, and
+/// unless somebody has set a limit, an eighth of all memory is theirs.
 static size_t most_kept(bool rounded) {
-    enum { UNKNOWN = 0 };
-    static size_t eighth = UNKNOWN;
     const size_t least = (size_t) 128 << 20;
     if (!rounded) return least;
-    size_t known = __atomic_load_n(&eighth, __ATOMIC_RELAXED);
-    if (known == UNKNOWN) {
-        known = (size_t) (bytes_of_memory() / 8);
-        if (known < least) known = least;
-        __atomic_store_n(&eighth, known, __ATOMIC_RELAXED);
-    }
-    return known;
+    size_t most = __atomic_load_n(&most_rounded, __ATOMIC_RELAXED);
+    if (most != SIZE_MAX) return most;
+    const size_t eighth = (size_t) (bytes_of_memory() / 8);
+    size_t unknown = SIZE_MAX;
+    most = eighth < least ? least : eighth;
+    return __atomic_compare_exchange_n(&most_rounded, &unknown, most, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED) ? most : unknown;
 }
 
 /// Zeros, which the system gives when they are written, on Linux in huge pages where there are many.

@@ -45,6 +45,9 @@ GRAPHC_API struct graphc_panels * graphc_hold_panels_like(const struct graphc_pa
 /// Ends holding them; nothing computes with them any more.
 GRAPHC_API void graphc_leave_panels(struct graphc_panels * panels);
 
+/// Has rounded panels of so many bytes be held at most, from now on.
+GRAPHC_API void graphc_limit_rounded_panels(size_t bytes);
+
 /// The bytes of all panels that somebody holds.
 GRAPHC_API size_t graphc_bytes_of_panels(void);
 
