@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from graphc.backends.precision import limit_rounded_weights, set_float32_matmul_precision
+    from graphc.backends.precision import set_float32_matmul_precision
     from graphc.build import build_application
     from graphc.cache import keep, make_cache_folder
     from graphc.compiler import compile
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from graphc.runtime.options import RunOptions, SessionOptions
     from graphc.runtime.session import InferenceSession, Session
     from graphc.runtime.values import OrtValue
+    from graphc.targets.ggml.run.choose.library import limit_rounded_weights
     from graphc.targets.ggml.run.device.options import memory_limits
     from graphc.weights.checkpoint import open_checkpoint
 
@@ -61,7 +62,7 @@ _HOMES = {
     "compile": "graphc.compiler",
     "from_torch": "graphc.frontend.torch",
     "load": "graphc.loading",
-    "limit_rounded_weights": "graphc.backends.precision",
+    "limit_rounded_weights": "graphc.targets.ggml.run.choose.library",
     "set_float32_matmul_precision": "graphc.backends.precision",
     "Graph": "graphc.ir.graph",
     "parse_graph": "graphc.graph_text",

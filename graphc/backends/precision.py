@@ -6,7 +6,6 @@ Backends read this from the environment when a device is opened, so it is one ch
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 
 from graphc.errors import InputError
@@ -42,21 +41,6 @@ def set_float32_matmul_precision(precision: str) -> None:
     if _opened - {precision}:
         raise InputError(f"a device was opened with the precision {_chosen} before; it stays so until the process ends")
     _chosen = precision
-
-
-def limit_rounded_weights(nbytes: int) -> None:
-    """Have weights that a matrix unit of the CPU reads rounded ("high") stay rounded in so many bytes of this process at most;
-    what does not fit is rounded in every run, with the same numbers. If this is never called, they have an eighth of the memory
-    of the machine, or of its container. Models that have run keep what they have.
-
-    Raises InputError for a number below 0.
-    """
-    from graphc.targets.ggml.run.choose.library import load_own
-
-    if nbytes < 0:
-        raise InputError(f"rounded weights cannot have {nbytes} bytes")
-    if (own := load_own()) is not None:
-        own.library.graphc_limit_rounded_panels(min(nbytes, sys.maxsize))
 
 
 def settle_precision() -> None:

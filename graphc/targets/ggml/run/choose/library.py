@@ -7,12 +7,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from graphc import __version__
-from graphc.errors import BuildError
+from graphc.errors import BuildError, InputError
 from graphc.ggml_library import ggml, ggml_include, loaded
 from graphc.kernels.c.compiled import load_library
 from graphc.kernels.c.compiler import FLAGS, find_compiler
@@ -114,6 +115,19 @@ def load_own() -> Own | None:
     except BuildError as error:
         warn(f"ggml computes everything, several times slower: {error}")
         return None
+
+
+def limit_rounded_weights(nbytes: int) -> None:
+    """Have weights that a matrix unit of the CPU reads rounded (`set_float32_matmul_precision("high")`) stay rounded in so many
+    bytes of this process at most; what does not fit is rounded in every run, with the same numbers. If this is never called, they
+    have an eighth of the memory of the machine, or of its container. Models that have run keep what they have.
+
+    Raises InputError for a number below 0.
+    """
+    if nbytes < 0:
+        raise InputError(f"rounded weights cannot have {nbytes} bytes")
+    if (own := load_own()) is not None:
+        own.library.graphc_limit_rounded_panels(min(nbytes, sys.maxsize))
 
 
 @once

@@ -1,6 +1,6 @@
 #pragma once
 
-// What attention by vectors and by tiles share: panels of queries as columns, of which each has a state.
+// Panels of queries as columns, of which each has a state, and the scores of a block of keys: what vectors and tiles share that pass all keys.
 
 #include "tiles.h"
 
