@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -37,6 +37,32 @@ def product(
     y = b.call("graphc_linear", w, x, False, rank=2)
     program.outputs.append(Output("y", F32, y.shape, y))
     return Executor(program, [] if matrix is None else [matrix], threads=threads)
+
+
+def kept_as_given(
+    function: str, x: np.ndarray, k: np.ndarray, sides: Sequence[int], stays: Callable[[np.ndarray], bool]
+) -> np.ndarray:
+    """A convolution's result, which is the same for a kernel that is given and for a weight, whose panels stay if they should."""
+
+    def convolution(is_weight: bool, threads: int) -> Executor:
+        program = Program("convolution")
+        b = Builder(program)
+        pixels = program.add_input("x", F32, x.shape, "F32")
+        w = program.add_weight("w", F32, k.shape) if is_weight else program.add_input("w", F32, k.shape, "F32")
+        y = b.call(function, w, pixels, None, *sides, False, rank=4)
+        program.outputs.append(Output("y", F32, y.shape, y))
+        return Executor(program, [k] if is_weight else [], threads=threads)
+
+    before = bytes_held()
+    with closing(convolution(False, 2)) as plain:
+        (expected,) = plain.run({"x": x, "w": k}, {})
+    assert bytes_held() == before
+    for threads in (1, 2, 3):
+        with closing(convolution(True, threads)) as kept:
+            for _ in range(2):
+                np.testing.assert_array_equal(kept.run({"x": x}, {})[0], expected)
+            assert (bytes_held() > before) == stays(expected)
+    return expected
 
 
 def numbers(seed: int, *shape: int) -> np.ndarray:
@@ -99,25 +125,8 @@ def test_kernels_that_stay_packed(
     pad = kernel // 2
     x, k = numbers(1, batch, *image, channels[0]), numbers(2, channels[1], channels[0], kernel, kernel)
 
-    def convolution(stays: bool, threads: int) -> Executor:
-        program = Program("convolution")
-        b = Builder(program)
-        pixels = program.add_input("x", F32, x.shape, "F32")
-        w = program.add_weight("w", F32, k.shape) if stays else program.add_input("w", F32, k.shape, "F32")
-        sides = (stride, stride, pad, pad, pad, pad, 1, 1)
-        y = b.call("graphc_conv_2d_last", w, pixels, None, *sides, False, False, rank=4)
-        program.outputs.append(Output("y", F32, y.shape, y))
-        return Executor(program, [k] if stays else [], threads=threads)
-
-    before = bytes_held()
-    with closing(convolution(False, 2)) as plain:
-        (expected,) = plain.run({"x": x, "w": k}, {})
-    assert bytes_held() == before
-    for threads in (1, 2, 3):
-        with closing(convolution(True, threads)) as kept:
-            for _ in range(2):
-                np.testing.assert_array_equal(kept.run({"x": x}, {})[0], expected)
-            assert (bytes_held() > before) == (expected[..., 0].size <= 1024)
+    sides = (stride, stride, pad, pad, pad, pad, 1, 1, False)
+    expected = kept_as_given("graphc_conv_2d_last", x, k, sides, lambda result: result[..., 0].size <= 1024)
     (exact,) = Conv((stride, stride), (1, 1), (pad, pad), (pad, pad), 1).eval(
         x.astype(np.float64).transpose(0, 3, 1, 2), k.astype(np.float64)
     )
@@ -159,25 +168,8 @@ def test_kernels_that_stay_rounded(
     shape = (batch, *image, channels[0]) if last else (batch, channels[0], *image)
     x, k = numbers(1, *shape), numbers(2, channels[1], channels[0], kernel, kernel)
 
-    def convolution(stays: bool, threads: int) -> Executor:
-        program = Program("convolution")
-        b = Builder(program)
-        pixels = program.add_input("x", F32, x.shape, "F32")
-        w = program.add_weight("w", F32, k.shape) if stays else program.add_input("w", F32, k.shape, "F32")
-        sides = (1, 1, pad, pad, pad, pad, 1, 1, False) if last else (1, 1, pad, pad, 1, 1, False)
-        y = b.call("graphc_conv_2d_last" if last else "graphc_conv_2d", w, pixels, None, *sides, False, rank=4)
-        program.outputs.append(Output("y", F32, y.shape, y))
-        return Executor(program, [k] if stays else [], threads=threads)
-
-    before = bytes_held()
-    with closing(convolution(False, 2)) as plain:
-        (expected,) = plain.run({"x": x, "w": k}, {})
-    assert bytes_held() == before
-    for threads in (1, 2, 3):
-        with closing(convolution(True, threads)) as kept:
-            for _ in range(2):
-                np.testing.assert_array_equal(kept.run({"x": x}, {})[0], expected)
-            assert bytes_held() > before
+    sides = (1, 1, pad, pad, pad, pad, 1, 1, False) if last else (1, 1, pad, pad, 1, 1, False)
+    kept_as_given("graphc_conv_2d_last" if last else "graphc_conv_2d", x, k, sides, lambda _: True)
 
 
 def test_weights_of_half_precision_stay_rounded(monkeypatch: pytest.MonkeyPatch) -> None:

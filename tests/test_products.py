@@ -366,12 +366,7 @@ def test_fast_convolutions_of_doubled_images_read_those_that_were_doubled(
         executor = Executor(b.program, [kernel, bias], threads=threads)
         for _ in range(2):
             results.append(executor.run({"x": x.transpose(turn), "added": added.transpose(turn)}, {})[0])
-        (graph,) = executor.graphs
-        met = [
-            named(executor, ggml.ggml_graph_node(graph.graph, i))[0]
-            for i in range(ggml.ggml_graph_n_nodes(graph.graph))
-        ]
-        assert "upscale" not in met
+        assert "upscale" not in dict(steps_of(executor))
         executor.close()
     assert np.abs(results[0].transpose(back) - expected).max() <= 3e-6 * np.abs(expected).max()
     for each in results:
@@ -409,11 +404,7 @@ def test_fast_convolutions_normalize_what_they_read(images, channels, height, wi
     for threads in (1, 2, 3):
         executor = Executor(b.program, weights, threads=threads)
         results.append(executor.run({"x": x}, {}))
-        (graph,) = executor.graphs
-        met = [
-            named(executor, ggml.ggml_graph_node(graph.graph, i))[0]
-            for i in range(ggml.ggml_graph_n_nodes(graph.graph))
-        ]
+        met = dict(steps_of(executor))
         assert ("group_norm" in met, "group_norm_terms" in met) == (given, True)
         executor.close()
     assert (
@@ -646,6 +637,12 @@ def named(executor: Executor, node) -> tuple[str, int]:
     return (name, operands) if name else (ggml.ggml_op_desc(node).decode(), 0)
 
 
+def steps_of(executor: Executor) -> list[tuple[str, int]]:
+    """What computes the nodes of its only graph, one after the other."""
+    (graph,) = executor.graphs
+    return [named(executor, ggml.ggml_graph_node(graph.graph, i)) for i in range(ggml.ggml_graph_n_nodes(graph.graph))]
+
+
 def close_to(
     exact: np.ndarray, program: Program, inputs: dict[str, np.ndarray], choices: bytes = b""
 ) -> list[tuple[str, int]]:
@@ -656,9 +653,7 @@ def close_to(
         executor = Executor(program, [evaluate(weight.value) for weight in program.weights], threads=threads)
         executor.uses_own, executor.choices = own, choices
         found += executor.run(inputs, {})
-        (graph,) = executor.graphs
-        nodes = [ggml.ggml_graph_node(graph.graph, i) for i in range(ggml.ggml_graph_n_nodes(graph.graph))]
-        met = [named(executor, node) for node in nodes]
+        met = steps_of(executor)
         executor.close()
     np.testing.assert_array_equal(found[1], found[2])
     errors = [np.abs(each - exact).max() for each in found]
@@ -1170,8 +1165,7 @@ def few_rows(
             b.program.outputs.append(Output(f"y{len(b.program.outputs)}", F32, y.shape, y))
     executor = Executor(b.program, [weight, bias], threads=threads)
     results = executor.run(inputs, {})
-    (graph,) = executor.graphs
-    met = [named(executor, ggml.ggml_graph_node(graph.graph, i)) for i in range(ggml.ggml_graph_n_nodes(graph.graph))]
+    met = steps_of(executor)
     assert sorted(met) == [("mul_mat", 2)] * len(inputs) + [("mul_mat", 3)] * len(inputs)
     executor.close()
     return results

@@ -168,32 +168,24 @@ static inline vector some_of(const float * from, int64_t count) {
 #endif
 }
 
-/// 2^x for x <= 0, to a unit in the last place; 0 below 2^-126.5.
-static inline vector power_of_two(vector x) {
+/// 2^x for x from -127 on, by a polynomial of its fraction, whose factors come from the highest power on.
+static inline __attribute__((always_inline)) vector power_by(vector x, int count, const float * factors) {
     const vector shifter = all(12582912.0f + 127);  // 1.5 * 2^23 + 127: a sum with it ends in the bits of a rounded exponent
     x = larger(all(-127), x);
     const vector shifted = x + shifter, r = x - (shifted - shifter);
-    vector p = all(1.5353362e-4f);
-    p = p * r + 1.3398875e-3f;
-    p = p * r + 9.6184369e-3f;
-    p = p * r + 5.5503324e-2f;
-    p = p * r + 2.4022648e-1f;
-    p = p * r + 6.9314718e-1f;
-    p = p * r + 1.0f;
+    vector p = all(factors[0]);
+#pragma GCC unroll 8
+    for (int i = 1; i < count; ++i) p = p * r + factors[i];
     return p * (vector) ((integers) shifted << 23);
 }
 
-/// 2^x for x from -127 to 127, to an error of 2^-13.7, a sixteenth of what it is rounded by when it becomes a bfloat16.
-static inline vector roughly_power_of_two(vector x) {
-    const vector shifter = all(12582912.0f + 127);  // as above
-    x = larger(all(-127), x);
-    const vector shifted = x + shifter, r = x - (shifted - shifter);
-    vector p = all(5.5171669e-2f);
-    p = p * r + 2.4261112e-1f;
-    p = p * r + 6.9326099e-1f;
-    p = p * r + 9.9992807e-1f;
-    return p * (vector) ((integers) shifted << 23);
+/// 2^x for x <= 0, to a unit in the last place; 0 below 2^-126.5.
+static inline vector power_of_two(vector x) {
+    return power_by(x, 7, (const float[]){1.5353362e-4f, 1.3398875e-3f, 9.6184369e-3f, 5.5503324e-2f, 2.4022648e-1f, 6.9314718e-1f, 1.0f});
 }
+
+/// 2^x for x from -127 to 127, to an error of 2^-13.7, a sixteenth of what it is rounded by when it becomes a bfloat16.
+static inline vector roughly_power_of_two(vector x) { return power_by(x, 4, (const float[]){5.5171669e-2f, 2.4261112e-1f, 6.9326099e-1f, 9.9992807e-1f}); }
 
 /// 1 / x, to an error of 2^-14.
 static inline vector rough_inverse(vector x) {
