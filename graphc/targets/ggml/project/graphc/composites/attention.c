@@ -11,27 +11,29 @@
 /// Attention on the CPU without a matrix of scores; NULL where our code does not take it.
 static tensor * own_attention(builder * b, tensor * q, tensor * k, tensor * v, tensor * mask, float scale, tensor ** others, int count) {
     tensor * columns = b->ggml->permute(b->context, v, 1, 0, 2, 3), * sources[GGML_MAX_SRC];
-    if (b->own == NULL) return NULL;
-    struct graphc_attention_settings settings;
-    memset(&settings, 0, sizeof settings);
-    settings.factor = scale, settings.pairs = rounds(b, k);
-    const bool tiles = b->own->tiles_attention(q->ne[0], v->ne[0], settings.pairs);
-    int read = 3 + tiles;
-    if (read + 1 + count > GGML_MAX_SRC) return NULL;
-    if (mask != NULL) sources[read++] = mask;
-    for (int i = 0; i < count; ++i) sources[read++] = others[i];
-    for (int i = 3 + tiles; i < read; ++i) {
-        if (sources[i]->type != GGML_TYPE_F32) return NULL;
+    const int masks = count + (mask != NULL);
+    if (b->own == NULL || 4 + count > GGML_MAX_SRC) return NULL;
+    if (mask != NULL && mask->type != GGML_TYPE_F32) return NULL;
+    for (int i = 0; i < count; ++i) {
+        if (others[i]->type != GGML_TYPE_F32) return NULL;
     }
     if (!b->own->takes_attention(k, q, columns)) columns = graphc_build_copy(b, columns);
     if (!b->own->takes_attention(k, q, columns)) return NULL;
+    struct graphc_attention_settings settings;
+    memset(&settings, 0, sizeof settings);
+    settings.factor = scale, settings.pairs = rounds(b, k);  // it is decided now: a choice is told apart by its number
+    const bool tiles = 4 + masks <= GGML_MAX_SRC && b->own->tiles_attention(q->ne[0], v->ne[0], settings.pairs);
+    int read = 3;
     sources[0] = k, sources[1] = q, sources[2] = columns;
     if (tiles) {
         tensor * split[] = {k, columns};
         const int64_t size[] = {b->own->attention_tiles_size(k, columns, settings.pairs), 1, 1, 1};
-        sources[3] = computed(b, b->own->attention_tiles, &settings, sizeof settings, size, split, 2);
-        if (sources[3] == NULL) return NULL;
+        tensor * made = computed(b, b->own->attention_tiles, &settings, sizeof settings, size, split, 2);
+        if (made == NULL) return NULL;
+        sources[read++] = made;
     }
+    if (mask != NULL) sources[read++] = mask;
+    for (int i = 0; i < count; ++i) sources[read++] = others[i];
     const int64_t ne[] = {v->ne[0], q->ne[2], q->ne[1], q->ne[3]};
     return computed(b, tiles ? b->own->attention_by_tiles : b->own->attention, &settings, sizeof settings, ne, sources, read);
 }
