@@ -460,6 +460,7 @@ def replaced() -> Program:
     b.output(b.call("ggml_conv_2d", b.weight("project", 24, 40, 1, 1), gated, 1, 1, 0, 0, 1, 1, rank=4), "gated")
     beside = b.call("ggml_conv_2d", b.weight("window_beside", 24, 24, 3, 3), window, 1, 1, 1, 1, 1, 1, rank=4)
     b.output(b.binary("ggml_add", beside, window), "added")
+    b.output(b.conv_2d(window, b.weight("in_groups", 24, 8, 3, 3), (1, 1), (1, 1), (1, 1), 3), "in_groups")
     return b.output(x, "y").program
 
 

@@ -171,6 +171,7 @@ def test_everything_of_our_own_is_met():
         ("conv_2d_dw", 3),
         ("conv_2d_dw_last", 3),
         ("conv_2d_dw_last", 2),
+        ("conv_2d_groups_last", 2),
         ("conv_2d_last", 3),
         ("conv_2d_last", 2),
         ("winograd_last", 4),

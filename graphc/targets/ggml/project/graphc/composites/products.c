@@ -331,7 +331,8 @@ tensor * graphc_build_conv_2d_last(builder * b, tensor * kernel, tensor * image,
     int64_t ne[] = {kernel->ne[3], 0, 0, image->ne[3]};
     struct graphc_conv_2d_settings settings = settings_of(&strides, kernel->ne, image->ne + 1, ne + 1);
     settings.types = b->ggml->get_type_traits(kernel->type);
-    const bool few = b->own != NULL && kernel->ne[2] != image->ne[0] && b->own->takes_conv_2d_dw_last(kernel, image);  // channels of a group
+    const bool single = b->own != NULL && b->own->takes_conv_2d_dw_last(kernel, image);
+    const bool small = b->own != NULL && !single && b->own->takes_conv_2d_groups_last(kernel, image, b->pairs), few = single || small;  // channels of a group
     if (b->own == NULL || (!few && !b->own->takes_conv_2d_last(kernel, image, &settings))) {
         tensor * planes = b->ggml->permute(b->context, image, 2, 0, 1, 3);
         if (!b->ggml->is_contiguous(planes)) planes = b->ggml->cont(b->context, planes);
@@ -346,11 +347,13 @@ tensor * graphc_build_conv_2d_last(builder * b, tensor * kernel, tensor * image,
     if (winograd && !transformed_before(b, b->own->winograd_last_operands, elements, &settings, sources, 2)) return NULL;
     const bool unit = !winograd && !few && b->own->takes_direct(kernel, image, true, &settings);  // by a matrix unit
     if (unit && !rounded_before(b, true, &settings, sources)) return NULL;
+    if (small && stays(b, kernel)) settings.panels = held_panels(b, b->own->hold_panels_of_groups(kernel, ne[1] * ne[2] * ne[3]));
     if (!winograd && !few && !unit && stays(b, kernel)) {
         const int parts = b->own->parts_of_windows(kernel, image, &settings);
         settings.panels = held_panels(b, b->own->hold_panels_of_kernel(kernel, image, ne[1] * ne[2] * ne[3], parts, settings.types));
     }
-    ggml_custom_op_t function = winograd ? b->own->winograd_last : unit ? b->own->direct_last : few ? b->own->conv_2d_dw_last : b->own->conv_2d_last;
+    ggml_custom_op_t function = winograd ? b->own->winograd_last : unit ? b->own->direct_last : b->own->conv_2d_last;
+    if (few) function = single ? b->own->conv_2d_dw_last : b->own->conv_2d_groups_last;
     const bool adds = !few && b->ggml->is_contiguous(image) && image->ne[0] > 1 && ne[1] > 1;  // whole images, whose pixels are rows then
     const size_t whole = sizeof(float) * (size_t) (ne[0] * ne[1] * ne[2] * ne[3]);
     int taken = 0;

@@ -7,175 +7,148 @@
 #include "tiles.h"
 
 enum {
-    SIDE = WIDTH == 16 ? 4 : 2,  // pixels that are computed together
-    MOST_VECTORS = 4,             // vectors of channels that are
-    MOST_OF_GROUP = WIDTH / 2,    // channels
+    MOST_OF_RUN = 6,              // pixels that are computed together
+    WIDEST_KNOWN = 7,             // of a kernel whose width is known here
+    MOST_VECTORS = 4,             // vectors of channels of a unit
     MOST_OF_KERNEL = 128,         // elements of a channel's kernel
     MOST_AT_ONCE = 1 << 16,       // elements of the image that the lines of a unit read, if they are several
     EXPANDED = 1 << 16,           // elements of a wide image that are made at once
     LEAST_EXPANDED = 4,           // lines of it that a line of the result's needs not alone
 };
 
-/// Pixels beside one another, and what they read: `across` elements from one to the next, and `below` and `right` from one element of the
-/// kernel to the next. The last vector of channels begins at `last`, for it may share channels with the one before.
+/// Pixels beside one another, and what they read: `step` elements from a pixel of the image to the next, and `below` from one row of the kernel to
+/// the next. The last of the vectors of channels begins at `last`, for it may share channels with the one before. The first pixel that is
+/// read is the one at `from`; those before `inside` and from `outside` on are beside the image.
 struct pixels {
     const float * from, * kernel, * first;
-    int64_t across, below, right, line;
-    int rows, columns;
+    int64_t step, below, line;
+    int rows, vectors, inside, outside;
     int64_t last;
     float * to;
     int64_t down;
     struct bounds bounds;
 };
 
-/// Of each group of `each` lanes, the one of this number in all of them. Both are constants where this is called.
-#define OF_GROUP(lane, each, number) (lane) / (each) * (each) + (number)
-#if defined(__AVX512F__)
-#define OF_GROUPS(x, each, n) INTERLEAVE(x, x, OF_GROUP(0, each, n), OF_GROUP(1, each, n), OF_GROUP(2, each, n), OF_GROUP(3, each, n), OF_GROUP(4, each, n), \
-    OF_GROUP(5, each, n), OF_GROUP(6, each, n), OF_GROUP(7, each, n), OF_GROUP(8, each, n), OF_GROUP(9, each, n), OF_GROUP(10, each, n), \
-    OF_GROUP(11, each, n), OF_GROUP(12, each, n), OF_GROUP(13, each, n), OF_GROUP(14, each, n), OF_GROUP(15, each, n))
-#elif defined(__AVX__)
-#define OF_GROUPS(x, each, n) INTERLEAVE(x, x, OF_GROUP(0, each, n), OF_GROUP(1, each, n), OF_GROUP(2, each, n), OF_GROUP(3, each, n), OF_GROUP(4, each, n), \
-    OF_GROUP(5, each, n), OF_GROUP(6, each, n), OF_GROUP(7, each, n))
-#else
-#define OF_GROUPS(x, each, n) INTERLEAVE(x, x, OF_GROUP(0, each, n), OF_GROUP(1, each, n), OF_GROUP(2, each, n), OF_GROUP(3, each, n))
-#endif
-#define GROUPS_CASE(each, n) case 8 * (each) + (n): return OF_GROUPS(x, each, n);
-static inline __attribute__((always_inline)) vector of_groups(vector x, int each, int number) {
-    switch (8 * each + number) {
-        GROUPS_CASE(2, 0) GROUPS_CASE(2, 1)
-#if defined(__AVX__)
-        GROUPS_CASE(4, 0) GROUPS_CASE(4, 1) GROUPS_CASE(4, 2) GROUPS_CASE(4, 3)
-#endif
-#if defined(__AVX512F__)
-        GROUPS_CASE(8, 0) GROUPS_CASE(8, 1) GROUPS_CASE(8, 2) GROUPS_CASE(8, 3)
-        GROUPS_CASE(8, 4) GROUPS_CASE(8, 5) GROUPS_CASE(8, 6) GROUPS_CASE(8, 7)
-#endif
-        default: return x;
+/// So many vectors of sums as they become the result, of channels from one on.
+static inline __attribute__((always_inline)) void end_run(int count, const vector * sums, int64_t channel, const struct pixels * p) {
+#pragma GCC unroll 8
+    for (int i = 0; i < count; ++i) {
+        *(unaligned *) (p->to + i * p->down + channel) = p->bounds.kept ? between(sums[i], p->bounds.low, p->bounds.high) : sums[i];
     }
 }
 
-/// The sums of so many pixels and vectors of channels, in groups of `each`: all are constants where this is called.
-static inline __attribute__((always_inline)) void window(int count, int vectors, int each, const struct pixels * p) {
-    vector sums[SIDE][MOST_VECTORS];
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) {
-        const vector first = p->first == NULL ? all(0) : *(const unaligned *) (p->first + (v + 1 < vectors ? v * WIDTH : p->last));
-#pragma GCC unroll 4
-        for (int i = 0; i < count; ++i) sums[i][v] = first;
-    }
-    for (int y = 0; y < p->rows; ++y) {
-        const float * from = p->from + y * p->below, * kernel = p->kernel + y * p->line;
-        for (int x = 0; x < p->columns; ++x, from += p->right, kernel += each * MOST_VECTORS * WIDTH) {
-#pragma GCC unroll 4
-            for (int v = 0; v < vectors; ++v) {
-                const float * at = from + (v + 1 < vectors ? v * WIDTH : p->last);
+/// Some pixels, all channels of a vector after those before: what a row of the kernel meets is read once for all of them. All but the pixels are
+/// constants where this is called; with `edge`, some of what is read is beside the image.
+static inline __attribute__((always_inline)) void run_of(int count, int columns, int stride, bool edge, const struct pixels * p) {
+    static const float nothing[WIDTH];
+    for (int v = 0; v < p->vectors; ++v) {
+        const int64_t channel = v + 1 < p->vectors ? v * WIDTH : p->last;
+        vector sums[MOST_OF_RUN], weights[WIDEST_KNOWN];
 #pragma GCC unroll 8
-                for (int n = 0; n < each; ++n) {
-                    const vector weight = *(const vector *) (kernel + (n * MOST_VECTORS + v) * WIDTH);
-#pragma GCC unroll 4
-                    for (int i = 0; i < count; ++i) sums[i][v] += weight * of_groups(*(const unaligned *) (at + i * p->across), each, n);
+        for (int i = 0; i < count; ++i) sums[i] = p->first == NULL ? all(0) : *(const unaligned *) (p->first + channel);
+        for (int y = 0; y < p->rows; ++y) {
+            const float * from = p->from + y * p->below + channel, * kernel = p->kernel + y * p->line + v * WIDTH;
+#pragma GCC unroll 8
+            for (int x = 0; x < columns; ++x) weights[x] = *(const vector *) (kernel + x * MOST_VECTORS * WIDTH);
+#pragma GCC unroll 32
+            for (int pixel = 0; pixel < (count - 1) * stride + columns; ++pixel, from += p->step) {
+                const float * at = edge && (pixel < p->inside || pixel >= p->outside) ? nothing : from;
+                const vector met = *(const unaligned *) at;
+#pragma GCC unroll 8
+                for (int x = 0; x < columns; ++x) {
+                    const int i = (pixel - x) / stride;
+                    if (pixel >= x && i < count && i * stride == pixel - x) sums[i] = multiply_add(sums[i], weights[x], met);
                 }
             }
         }
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < count; ++i) {
-#pragma GCC unroll 4
-        for (int v = 0; v < vectors; ++v) {
-            float * to = p->to + i * p->down + (v + 1 < vectors ? v * WIDTH : p->last);
-            *(unaligned *) to = p->bounds.kept ? between(sums[i][v], p->bounds.low, p->bounds.high) : sums[i][v];
-        }
+        end_run(count, sums, channel, p);
     }
 }
 
-#define WINDOW(vectors, each) \
-    static __attribute__((noinline)) void window_of_one_##vectors##_##each(const struct pixels * p) { window(1, vectors, each, p); } \
-    static __attribute__((noinline)) void window_of_some_##vectors##_##each(const struct pixels * p) { window(SIDE, vectors, each, p); }
-#define WINDOWS(each) WINDOW(1, each) WINDOW(2, each) WINDOW(3, each) WINDOW(4, each)
-#define ALL_WINDOWS(count, each) \
-    {NULL, window_of_##count##_1_##each, window_of_##count##_2_##each, window_of_##count##_3_##each, window_of_##count##_4_##each}
+/// A pixel, of a kernel of any width, of whose columns some are met, `right` elements from one to the next.
+static void any_pixel(const struct pixels * p, int columns, int64_t right) {
+    for (int v = 0; v < p->vectors; ++v) {
+        const int64_t channel = v + 1 < p->vectors ? v * WIDTH : p->last;
+        vector sum = p->first == NULL ? all(0) : *(const unaligned *) (p->first + channel);
+        for (int y = 0; y < p->rows; ++y) {
+            const float * from = p->from + y * p->below + channel, * kernel = p->kernel + y * p->line + v * WIDTH;
+            for (int x = 0; x < columns; ++x) sum = multiply_add(sum, *(const vector *) (kernel + x * MOST_VECTORS * WIDTH), *(const unaligned *) (from + x * right));
+        }
+        end_run(1, &sum, channel, p);
+    }
+}
 
-typedef void (*window_function)(const struct pixels *);
+typedef void (*run_function)(const struct pixels *);
 
-/// Of one pixel, and of SIDE pixels, by the number of vectors.
-struct window_functions {
-    window_function of_one[MOST_VECTORS + 1], of_some[MOST_VECTORS + 1];
-};
+#define RUN(count, columns, stride) \
+    static __attribute__((noinline)) void run_##count##_##columns##_##stride(const struct pixels * p) { run_of(count, columns, stride, false, p); } \
+    static __attribute__((noinline)) void edge_##count##_##columns##_##stride(const struct pixels * p) { run_of(count, columns, stride, true, p); }
+#define RUNS(columns, stride) \
+    RUN(1, columns, stride) RUN(2, columns, stride) RUN(3, columns, stride) RUN(4, columns, stride) RUN(5, columns, stride) RUN(6, columns, stride)
+#define ALL_RUNS(kind, columns, stride) \
+    {NULL, kind##_1_##columns##_##stride, kind##_2_##columns##_##stride, kind##_3_##columns##_##stride, kind##_4_##columns##_##stride, \
+     kind##_5_##columns##_##stride, kind##_6_##columns##_##stride}
+#define RUNS_OF(columns) [columns] = {{ALL_RUNS(run, columns, 1), ALL_RUNS(edge, columns, 1)}, {ALL_RUNS(run, columns, 2), ALL_RUNS(edge, columns, 2)}}
+RUNS(3, 1) RUNS(3, 2) RUNS(5, 1) RUNS(5, 2) RUNS(7, 1) RUNS(7, 2)
 
-#define FUNCTIONS_OF(each) [each] = {ALL_WINDOWS(one, each), ALL_WINDOWS(some, each)}
-WINDOWS(1) WINDOWS(2)
-#if defined(__AVX__)
-WINDOWS(4)
-#endif
-#if defined(__AVX512F__)
-WINDOWS(8)
-#endif
-
-/// By the channels of a group: there are none for other numbers.
-static const struct window_functions windows_of_group[MOST_OF_GROUP + 1] = {
-    FUNCTIONS_OF(1), FUNCTIONS_OF(2),
-#if defined(__AVX__)
-    FUNCTIONS_OF(4),
-#endif
-#if defined(__AVX512F__)
-    FUNCTIONS_OF(8),
-#endif
-};
+/// By the kernel's columns, the stride less 1, whether some of what is read is beside the image, and the number of pixels: there are none
+/// for others.
+static const run_function runs[WIDEST_KNOWN + 1][2][2][MOST_OF_RUN + 1] = {RUNS_OF(3), RUNS_OF(5), RUNS_OF(7)};
 
 bool graphc_takes_conv_2d_dw_last(const struct ggml_tensor * kernel, const struct ggml_tensor * image) {
-    const int64_t each = kernel->ne[2];
-    const bool known = each <= MOST_OF_GROUP && windows_of_group[each].of_one[1] != NULL && kernel->ne[3] == image->ne[0];
-    return known && is_dense(kernel) && is_dense(image) && image->ne[0] >= WIDTH && kernel->ne[0] * kernel->ne[1] * each <= MOST_OF_KERNEL;
+    const bool single = kernel->ne[2] == 1 && kernel->ne[3] == image->ne[0];
+    return single && is_dense(kernel) && is_dense(image) && image->ne[0] >= WIDTH && kernel->ne[0] * kernel->ne[1] <= MOST_OF_KERNEL;
 }
 
-/// Kernels of `there` channels, in groups of `each`, and how they go over an image of `width` and `height`, of which lines are there from
-/// `top` on. Pixels of a result's line from `begin` to `end` meet all columns of the kernel.
+/// Kernels of `there` channels, and how they go over an image of `width` and `height`, of which lines are there from `top` on.
 struct windows_of_channels {
     const struct graphc_conv_2d_settings * s;
     float packed[MOST_OF_KERNEL * MOST_VECTORS * WIDTH] __attribute__((aligned(64)));
-    int64_t kw, kh, each, width, height, top, begin, end, there;
+    int64_t kw, kh, width, height, top, there;
     struct pixels pixels;
 };
 
 /// The kernels of `there` channels from `start` on, for an image whose pixels are `step` elements apart, and a result's.
 static void pack_each(struct windows_of_channels * w, const struct graphc_conv_2d_settings * s, const struct ggml_tensor * kernel,
                       const struct ggml_tensor * bias, int64_t start, int64_t there, int64_t step, int64_t down) {
-    const int64_t some = parts_of(there, WIDTH), places = kernel->ne[0] * kernel->ne[1], each = kernel->ne[2], size = places * each;
-    const int64_t within = w->width - 1 + s->p0 - (kernel->ne[0] - 1) * s->d0;
-    w->s = s, w->kw = kernel->ne[0], w->kh = kernel->ne[1], w->each = each, w->there = there;
-    w->begin = min_of(parts_of(s->p0, s->s0), s->width), w->end = within < 0 ? 0 : min_of(within / s->s0 + 1, s->width);
-    w->pixels = (struct pixels){.across = s->s0 * step, .below = s->d1 * w->width * step, .right = s->d0 * step, .down = down};
-    w->pixels.line = w->kw * each * MOST_VECTORS * WIDTH, w->pixels.last = there - WIDTH, w->pixels.bounds = bounds_of(&s->activation);
+    const int64_t some = parts_of(there, WIDTH), places = kernel->ne[0] * kernel->ne[1];
+    w->s = s, w->kw = kernel->ne[0], w->kh = kernel->ne[1], w->there = there;
+    w->pixels = (struct pixels){.step = step, .below = s->d1 * w->width * step, .down = down, .vectors = (int) some};
+    w->pixels.line = w->kw * MOST_VECTORS * WIDTH, w->pixels.last = there - WIDTH, w->pixels.bounds = bounds_of(&s->activation);
     w->pixels.first = bias == NULL ? NULL : (const float *) bias->data + start;
+    float turned[MOST_OF_KERNEL * WIDTH] __attribute__((aligned(64)));
     for (int64_t v = 0; v < some; ++v) {
-        const float * from = (const float *) kernel->data + (start + (v + 1 < some ? v * WIDTH : there - WIDTH)) * size;
-        for (int64_t t = 0; t < size; ++t) {  // [places][each]
-            for (int i = 0; i < WIDTH; ++i) w->packed[(t * MOST_VECTORS + v) * WIDTH + i] = from[i * size + t % each * places + t / each];
-        }
+        const float * from = (const float *) kernel->data + (start + (v + 1 < some ? v * WIDTH : there - WIDTH)) * places;
+        turn_rows(from, places, WIDTH, places, turned);
+        for (int64_t t = 0; t < places; ++t) *(vector *) (w->packed + (t * MOST_VECTORS + v) * WIDTH) = *(const vector *) (turned + t * WIDTH);
     }
 }
 
 /// A line of the result, of an image whose lines from `top` on lie at `data`.
 static void convolve_line(const struct windows_of_channels * w, int64_t y, const float * data, float * result) {
     const struct graphc_conv_2d_settings * s = w->s;
-    const int64_t top = y * s->s1 - s->p1, upper = first_inside(top, s->d1, w->kh);
-    const int64_t lower = behind_inside(top, s->d1, w->kh, w->height), vectors = parts_of(w->there, WIDTH), step = w->pixels.right / s->d0;
-    const struct window_functions * functions = &windows_of_group[w->each];
+    const int64_t top = y * s->s1 - s->p1, upper = first_inside(top, s->d1, w->kh), lower = behind_inside(top, s->d1, w->kh, w->height);
+    const bool known = s->d0 == 1 && s->s0 <= 2 && w->kw <= WIDEST_KNOWN && runs[w->kw][0][0][1] != NULL;
+    const int64_t high = known ? even_split(s->width, MOST_OF_RUN) : 1;
+    const float * line = data + (top + upper * s->d1 - w->top) * w->width * w->pixels.step;
     struct pixels p = w->pixels;
     p.rows = (int) (lower - upper);
-    for (int64_t x = 0, run; x < s->width; x += run) {
-        const bool inside = x >= w->begin && x + SIDE <= w->end;
-        const int64_t left = x * s->s0 - s->p0, first = first_inside(left, s->d0, w->kw);
-        const int64_t behind = behind_inside(left, s->d0, w->kw, w->width);
-        run = inside ? SIDE : 1;
-        p.columns = (int) (behind - first);
-        p.from = data + ((top + upper * s->d1 - w->top) * w->width + left + first * s->d0) * step;
-        p.kernel = w->packed + (upper * w->kw + first) * w->each * MOST_VECTORS * WIDTH;
-        p.to = result + x * p.down;
-        (inside ? functions->of_some : functions->of_one)[vectors](&p);
+    for (int64_t x = 0, count; x < s->width; x += count) {
+        const int64_t left = x * s->s0 - s->p0;
+        count = min_of(high, s->width - x);
+        p.kernel = w->packed + upper * w->pixels.line, p.to = result + x * p.down, p.from = line + left * p.step;
+        if (known) {
+            const int64_t right = left + (count - 1) * s->s0 + w->kw;  // behind all that is read
+            const bool edge = left < 0 || right > w->width;
+            p.inside = (int) -left, p.outside = (int) min_of(w->width - left, INT32_MAX);
+            runs[w->kw][s->s0 - 1][edge][count](&p);
+        } else {
+            const int64_t first = first_inside(left, s->d0, w->kw), behind = behind_inside(left, s->d0, w->kw, w->width);
+            p.kernel += first * MOST_VECTORS * WIDTH, p.from += first * s->d0 * p.step;
+            any_pixel(&p, (int) (behind - first), s->d0 * p.step);
+        }
         if (p.bounds.kept || s->activation.function == GRAPHC_NO_ACTIVATION) continue;
-        for (int64_t i = 0; i < run; ++i) activate(&s->activation, p.to + i * p.down, NULL, w->there, p.to + i * p.down);
+        for (int64_t i = 0; i < count; ++i) activate(&s->activation, p.to + i * p.down, NULL, w->there, p.to + i * p.down);
     }
 }
 

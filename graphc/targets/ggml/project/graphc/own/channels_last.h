@@ -11,8 +11,8 @@ extern "C" {
 /// True if `graphc_conv_2d_dw_last` computes the convolution of this kernel and image.
 GRAPHC_API bool graphc_takes_conv_2d_dw_last(const struct ggml_tensor * kernel, const struct ggml_tensor * image);
 
-/// The convolution of each channel of the image src[1] with a kernel of its own, of src[0], or of groups of few channels, as many as they
-/// become, by the settings, plus the vector src[2], if it is there. What the windows meet beside the image is 0.
+/// The convolution of each channel of the image src[1] with a kernel of its own, of src[0], by the settings, plus the vector src[2], if it is
+/// there. What the windows meet beside the image is 0.
 GRAPHC_API void graphc_conv_2d_dw_last(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// The settings of a convolution of single channels of what a product makes of an image, plus a vector, if that is `added`, and an

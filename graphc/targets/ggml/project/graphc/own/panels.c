@@ -184,3 +184,9 @@ struct graphc_panels * graphc_hold_panels_of_kernel(const struct ggml_tensor * k
     if (parts < 0 || !may_stay(kernel, pixels, parts, types) || kernel->ne[2] != image->ne[0]) return NULL;
     return hold(kernel, kernel->ne[3], places, places * channels_of_part(kernel->ne[2], places, parts), parts, types);
 }
+
+struct graphc_panels * graphc_hold_panels_of_groups(const struct ggml_tensor * kernel, int64_t pixels) {
+    const int64_t places = kernel->ne[0] * kernel->ne[1];
+    if (!may_stay(kernel, pixels, NO_PARTS, NULL)) return NULL;
+    return hold(kernel, kernel->ne[3], places, places * channels_of_part(kernel->ne[2], places, NO_PARTS), NO_PARTS, NULL);
+}

@@ -39,6 +39,9 @@ GRAPHC_API struct graphc_panels * graphc_hold_panels(const struct ggml_tensor * 
 GRAPHC_API struct graphc_panels * graphc_hold_panels_of_kernel(const struct ggml_tensor * kernel, const struct ggml_tensor * image, int64_t pixels, int parts,
                                                                const struct ggml_type_traits * types);
 
+/// The same of a kernel of float32 whose groups meet so many pixels (`groups.h`).
+GRAPHC_API struct graphc_panels * graphc_hold_panels_of_groups(const struct ggml_tensor * kernel, int64_t pixels);
+
 /// Panels like these, as far as they say what is packed and how; one more holds them. NULL without memory.
 GRAPHC_API struct graphc_panels * graphc_hold_panels_like(const struct graphc_panels * like);
 
