@@ -85,7 +85,7 @@ void graphc_attention(struct ggml_tensor * dst, int ith, int nth, void * userdat
     const int64_t most = pairs ? TOGETHER : large && many ? LARGE_TOGETHER : 1, at_once = pairs ? KEYS_IN_PAIRS : large ? FEW_KEYS : KEYS;
     const int64_t panel_size = (pairs ? DEEPEST_PAIRS : DEEPEST) * PANEL;
     const int64_t wide = most * PANEL, groups = parts_of(queries, wide), deep = pairs ? pairs_in(depth) : depth;
-    const tile_function * along = pairs ? paired_tiles : tiles, * down = pairs ? transposed_paired_tiles : transposed_tiles;
+    const tile_function * along = tiles_for(pairs, PANEL), * down = HAS_PAIRS && pairs ? transposed_paired_tiles : transposed_tiles;
     const tile_function * for_values = rows_of_v ? along : down;
     float panels[LARGE_TOGETHER * DEEPEST * PANEL] __attribute__((aligned(64))), scores[KEYS * PANEL] __attribute__((aligned(64)));
     float results[LARGE_TOGETHER * DEEPEST * PANEL] __attribute__((aligned(64)));

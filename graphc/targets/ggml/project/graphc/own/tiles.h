@@ -562,10 +562,10 @@ static const tile_function narrow_tiles[ROWS + 1] __attribute__((unused)) = ALL_
 static const tile_function narrow_paired_tiles[ROWS + 1] __attribute__((unused)) = ALL_TILES(narrow_pairs);
 static const tile_function transposed_tiles[ROWS + 1] __attribute__((unused)) = ALL_TILES(transposed);
 
-/// The tiles for a panel of so many columns, by the number of rows.
+/// The tiles for a panel of so many columns, by the number of rows. Those of pairs are not compiled where nothing asks for them.
 static inline const tile_function * tiles_for(bool pairs, int64_t columns) {
-    if (columns <= WIDTH) return pairs ? narrow_paired_tiles : narrow_tiles;
-    return pairs ? paired_tiles : tiles;
+    if (columns <= WIDTH) return HAS_PAIRS && pairs ? narrow_paired_tiles : narrow_tiles;
+    return HAS_PAIRS && pairs ? paired_tiles : tiles;
 }
 
 /// How many parts of a size cover so many.
