@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from microsoft_nodes import Case, agrees
+from microsoft_nodes import Case, agrees, overflows
 
 Draw = Callable[[np.random.Generator], Case]
 
@@ -22,9 +22,9 @@ def kind(random: np.random.Generator) -> type:
 
 
 def quantized(random: np.random.Generator, dtype: type, *shape: int) -> list[np.ndarray]:
-    """Bytes with a scale and a zero point."""
-    info = np.iinfo(dtype)
-    return [random.integers(info.min, info.max + 1, shape).astype(dtype), *settings(random, dtype)]
+    """Bytes with a scale and a zero point; signed ones of 7 bits where onnxruntime's sums of others are wrong."""
+    info, share = np.iinfo(dtype), 2 if dtype is np.int8 and overflows() else 1
+    return [random.integers(info.min // share, (info.max + 1) // share, shape).astype(dtype), *settings(random, dtype)]
 
 
 def settings(random: np.random.Generator, dtype: type, scale: float = 0.02) -> list[np.ndarray]:

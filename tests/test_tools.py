@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from microsoft_nodes import run_onnxruntime
+from microsoft_nodes import overflows, run_onnxruntime
 from optimized_models import LEVELS, optimized, used
 
 import graphc
@@ -152,13 +152,16 @@ Quantizing = Callable[[Path, Path, Arrays], None]
 
 
 def dynamic(**settings: Any) -> Quantizing:
-    return lambda path, target, inputs: quantization.quantize_dynamic(path, target, **settings)
+    return lambda path, target, inputs: quantization.quantize_dynamic(
+        path, target, reduce_range=overflows(), **settings
+    )
 
 
 def static(form: str, **settings: Any) -> Quantizing:
     def quantize(path: Path, target: Path, inputs: Arrays) -> None:
         form_ = getattr(quantization.QuantFormat, form)
-        quantization.quantize_static(path, target, Calibration(inputs), quant_format=form_, **settings)
+        reader, narrow = Calibration(inputs), overflows()
+        quantization.quantize_static(path, target, reader, quant_format=form_, reduce_range=narrow, **settings)
 
     return quantize
 
