@@ -9,10 +9,11 @@
 #include "tiles.h"
 
 enum {
-    PIXELS = 6,          // of a tile
+    PIXELS = 6,                 // of a tile
     MOST_READ_LAST = 48 << 10,  // elements of an image that a unit reads, for they are read again for each panel
-    FEW_LINES = 4,  // of a result, for which a unit has all channels if it may
-    FEWEST_CHANNELS = 256,  // that lie together and are read so: memory is slower with fewer
+    FEW_LINES = 4,              // of a result, for which a unit has all channels if it may
+    FEWEST_CHANNELS = 256,      // that lie together and are read so: memory is slower with fewer
+    FEWEST_PIXELS = 8 * PIXELS, // of a line's piece
 };
 
 /// Where a vector's groups lie: all lanes of a panel are in one group, those of each vector are, or groups are narrower than a vector.
@@ -148,9 +149,10 @@ bool graphc_takes_conv_2d_groups_last(const struct ggml_tensor * kernel, const s
     return several && (narrow || wide) && is_dense(kernel) && is_dense(image);
 }
 
-/// How the work is cut: some lines of the result, of one of so many ranges of channels. A range has more than one panel, if there are more.
+/// How the work is cut: lines of the result, or pieces of so many `pixels` of one, of one of so many ranges of channels. A range has more than
+/// one panel, if there are more.
 struct group_cut {
-    int64_t together, ranges, lines;
+    int64_t together, ranges, lines, pixels;
 };
 
 /// The first channel of a range.
@@ -162,22 +164,43 @@ static struct group_cut cut_groups(const struct ggml_tensor * dst, const struct 
     const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1];
     const int64_t channels = dst->ne[0], width = image->ne[1], depth = kernel->ne[0] * kernel->ne[1] * kernel->ne[2];
     const int64_t span = (kernel->ne[1] - 1) * s->d1 + 1, line = width * channels;
-    struct group_cut c = {channels_together(kernel->ne[2]), 1, s->height};
+    struct group_cut c = {channels_together(kernel->ne[2]), 1, s->height, s->width};
     if (((min_of(s->height, FEW_LINES) - 1) * s->s1 + span) * line > MOST_READ_LAST) c.ranges = channels / FEWEST_CHANNELS;
     if (s->width * s->height < 2 * depth && c.ranges < nth) c.ranges = nth;  // so that each thread reads a part of a large kernel
     c.ranges = min_of(c.ranges, parts_of(channels, c.together) / 2);
     if (c.ranges < 1) c.ranges = 1;
-    const int64_t most = (MOST_READ_LAST * c.ranges / line - span) / s->s1 + 1;
-    c.lines = min_of(even_split(s->height, most < 1 ? 1 : most), parts_of(s->height, parts_of(4 * nth, c.ranges * dst->ne[3])));
+    const int64_t most = (MOST_READ_LAST * c.ranges / line - span) / s->s1 + 1, units = parts_of(4 * nth, c.ranges * dst->ne[3]);
+    c.lines = min_of(even_split(s->height, most < 1 ? 1 : most), parts_of(s->height, units));
+    if (c.lines > 1) return c;
+    const int64_t fit = MOST_READ_LAST * c.ranges / (span * channels * s->s0), some = min_of(fit, parts_of(s->width, parts_of(units, s->height)));
+    c.pixels = even_split(s->width, some < FEWEST_PIXELS ? FEWEST_PIXELS : some);
     return c;
 }
 
-/// Has some lines of an image's channels come to the second cache, in the order in which they lie.
-static void fetch_lines(const struct ggml_tensor * image, const float * from, int64_t top, int64_t end, int64_t start, int64_t behind) {
-    const int64_t channels = image->ne[0], all = behind - start == channels ? image->ne[1] * channels : behind - start;
-    for (int64_t at = top * image->ne[1] * channels; at < end * image->ne[1] * channels; at += behind - start == channels ? all : channels) {
-        const char * piece = (const char *) (from + at + start);
-        for (int64_t line = 0; line < all * (int64_t) sizeof(float); line += LINE) __builtin_prefetch(piece + line, 0, 2);
+/// Some lines and columns of a result, or of an image, from one to the one behind the last.
+struct area {
+    int64_t top, bottom, left, right;
+};
+
+/// The part of an axis of `size` that so many places of a kernel meet from one pixel of a result to another.
+static void met_along(int64_t begin, int64_t end, int64_t stride, int64_t pad, int64_t dilation, int64_t places, int64_t size, int64_t * first, int64_t * behind) {
+    const int64_t from = begin * stride - pad, to = (end - 1) * stride - pad + (places - 1) * dilation + 1;
+    *first = from < 0 ? 0 : from, *behind = min_of(to, size);
+}
+
+/// Has what an area reads of some channels come to the second cache, in the order in which it lies.
+static void fetch_area(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s, const struct area * a,
+                       const float * from, int64_t start, int64_t behind) {
+    const int64_t channels = image->ne[0];
+    struct area met;
+    met_along(a->top, a->bottom, s->s1, s->p1, s->d1, kernel->ne[1], image->ne[2], &met.top, &met.bottom);
+    met_along(a->left, a->right, s->s0, s->p0, s->d0, kernel->ne[0], image->ne[1], &met.left, &met.right);
+    const int64_t pixels = behind - start == channels ? met.right - met.left : 1;  // that lie together
+    for (int64_t y = met.top; y < met.bottom; ++y) {
+        for (int64_t x = met.left; x < met.right; x += pixels) {
+            const char * piece = (const char *) (from + (y * image->ne[1] + x) * channels + start);
+            for (int64_t at = 0; at < pixels * (behind - start) * (int64_t) sizeof(float); at += LINE) __builtin_prefetch(piece + at, 0, 2);
+        }
     }
 }
 
@@ -206,15 +229,15 @@ static void convolve_run(const group_tile_function * tiles, struct group_pixels 
     }
 }
 
-/// Lines of a result from `top` to `end`, of a panel's channels; `from` is the group's first element in the image, `to` the panel's in the result.
-static void convolve_lines(const group_tile_function * tiles, struct group_pixels * p, const struct ggml_tensor * kernel, const struct ggml_tensor * image,
-                           const struct graphc_conv_2d_settings * s, const float * from, float * to, const float * panel, int64_t top, int64_t end) {
+/// An area of a result, of a panel's channels; `from` is the group's first element in the image, `to` the panel's in the result.
+static void convolve_area(const group_tile_function * tiles, struct group_pixels * p, const struct ggml_tensor * kernel, const struct ggml_tensor * image,
+                          const struct graphc_conv_2d_settings * s, const struct area * a, const float * from, float * to, const float * panel) {
     const int64_t channels = image->ne[0], place = p->channels * PANEL;
     struct group_run x, y;
-    for (int64_t line = top; line < end; line += y.count) {
-        y = run_from(line, end, s->s1, s->p1, s->d1, kernel->ne[1], image->ne[2]);
-        for (int64_t column = 0; column < s->width; column += x.count) {
-            x = run_from(column, s->width, s->s0, s->p0, s->d0, kernel->ne[0], image->ne[1]);
+    for (int64_t line = a->top; line < a->bottom; line += y.count) {
+        y = run_from(line, a->bottom, s->s1, s->p1, s->d1, kernel->ne[1], image->ne[2]);
+        for (int64_t column = a->left; column < a->right; column += x.count) {
+            x = run_from(column, a->right, s->s0, s->p0, s->d0, kernel->ne[0], image->ne[1]);
             const int64_t across = s->s0 * channels, below = s->s1 * image->ne[1] * channels, line_of_result = s->width * channels;
             const float * at = from + (y.offset * image->ne[1] + x.offset) * channels;
             float * result = to + (line * s->width + column) * channels;
@@ -246,19 +269,19 @@ void graphc_conv_2d_groups_last(struct ggml_tensor * dst, int ith, int nth, void
     const int64_t channels = dst->ne[0], each = kernel->ne[2], places = kernel->ne[0] * kernel->ne[1], pixels = s->width * s->height;
     const int64_t depth = places * each, most = places * channels_of_part(each, places, NO_PARTS);
     const struct group_cut c = cut_groups(dst, s, nth);
-    const int64_t bands = parts_of(s->height, c.lines), units = dst->ne[3] * c.ranges * bands;
+    const int64_t down = parts_of(s->height, c.lines), across = parts_of(s->width, c.pixels), areas = down * across, units = dst->ne[3] * c.ranges * areas;
     const group_tile_function * tiles = each < WIDTH ? narrow_group_tiles[each] : each % PANEL == 0 ? one_group_tiles : group_of_vector_tiles;
     const struct bounds bounds = bounds_of(&s->activation);
     static const float nothing[PANEL];
     float packed[PANEL * DEPTH] __attribute__((aligned(64)));
     struct group_pixels p = {.below = s->d1 * image->ne[1] * channels, .right = s->d0 * channels, .bounds = bounds};
     for (int64_t unit; (unit = take(&s->turns, units, ith, nth)) < units;) {
-        const int64_t batch = unit / bands / c.ranges, range = unit / bands % c.ranges, top = unit % bands * c.lines;
-        const int64_t start = start_of(&c, channels, range), behind = start_of(&c, channels, range + 1), end = min_of(top + c.lines, s->height);
+        const int64_t batch = unit / areas / c.ranges, range = unit / areas % c.ranges, top = unit / across % down * c.lines, left = unit % across * c.pixels;
+        const struct area a = {top, min_of(top + c.lines, s->height), left, min_of(left + c.pixels, s->width)};
+        const int64_t start = start_of(&c, channels, range), behind = start_of(&c, channels, range + 1);
         const float * from = (const float *) image->data + batch * image->ne[1] * image->ne[2] * channels;
         float * to = (float *) dst->data + batch * pixels * channels;
-        const int64_t upper = top * s->s1 - s->p1, lower = (end - 1) * s->s1 - s->p1 + (kernel->ne[1] - 1) * s->d1 + 1;
-        fetch_lines(image, from, upper < 0 ? 0 : upper, min_of(lower, image->ne[2]), start, behind);
+        fetch_area(kernel, image, s, &a, from, start, behind);
         for (int64_t j = start; j < behind; j += PANEL) {
             const int64_t channel = min_of(j, behind - WIDTH), second = j + WIDTH < behind ? min_of(j + WIDTH, behind - WIDTH) : channel;
             const int64_t group = channel / each * each;
@@ -269,13 +292,15 @@ void graphc_conv_2d_groups_last(struct ggml_tensor * dst, int ith, int nth, void
                 if (!stays) pack_vectors(kernel, channel, second, k, deep, packed);
                 p.first = k > 0 ? NULL : bias == NULL ? nothing : (const float *) bias->data + channel;
                 p.channels = (int) (deep / places), p.line = kernel->ne[0] * p.channels * PANEL, p.bounds.kept = bounds.kept && k + deep == depth;
-                convolve_lines(tiles, &p, kernel, image, s, from + group + k / places, to + channel, stays ? panels_at(s->panels, j, k) : packed, top, end);
+                convolve_area(tiles, &p, kernel, image, s, &a, from + group + k / places, to + channel, stays ? panels_at(s->panels, j, k) : packed);
             }
         }
         if (bounds.kept || s->activation.function == GRAPHC_NO_ACTIVATION) continue;
-        for (int64_t i = top * s->width; i < end * s->width; ++i) {
-            float * at = to + i * channels + start;
-            activate(&s->activation, at, NULL, behind - start, at);
+        for (int64_t y = a.top; y < a.bottom; ++y) {
+            for (int64_t x = a.left; x < a.right; ++x) {
+                float * at = to + (y * s->width + x) * channels + start;
+                activate(&s->activation, at, NULL, behind - start, at);
+            }
         }
     }
 }
