@@ -233,12 +233,12 @@ static void convolve_run(const group_tile_function * tiles, struct group_pixels 
 static void convolve_area(const group_tile_function * tiles, struct group_pixels * p, const struct ggml_tensor * kernel, const struct ggml_tensor * image,
                           const struct graphc_conv_2d_settings * s, const struct area * a, const float * from, float * to, const float * panel) {
     const int64_t channels = image->ne[0], place = p->channels * PANEL;
+    const int64_t across = s->s0 * channels, below = s->s1 * image->ne[1] * channels, line_of_result = s->width * channels;
     struct group_run x, y;
     for (int64_t line = a->top; line < a->bottom; line += y.count) {
         y = run_from(line, a->bottom, s->s1, s->p1, s->d1, kernel->ne[1], image->ne[2]);
         for (int64_t column = a->left; column < a->right; column += x.count) {
             x = run_from(column, a->right, s->s0, s->p0, s->d0, kernel->ne[0], image->ne[1]);
-            const int64_t across = s->s0 * channels, below = s->s1 * image->ne[1] * channels, line_of_result = s->width * channels;
             const float * at = from + (y.offset * image->ne[1] + x.offset) * channels;
             float * result = to + (line * s->width + column) * channels;
             p->panel = panel + (y.place * kernel->ne[0] + x.place) * place, p->rows = (int) y.met, p->columns = (int) x.met;

@@ -178,15 +178,16 @@ struct graphc_panels * graphc_hold_panels(const struct ggml_tensor * matrix, con
     return hold(matrix, matrix->ne[1], 1, parts == NO_PARTS ? DEPTH : depth_of_parts(parts, matrix->ne[0]), parts, types);
 }
 
-struct graphc_panels * graphc_hold_panels_of_kernel(const struct ggml_tensor * kernel, const struct ggml_tensor * image, int64_t pixels, int parts,
-                                                    const struct ggml_type_traits * types) {
+/// Holds panels of a kernel that meets so many pixels.
+static struct graphc_panels * hold_kernel(const struct ggml_tensor * kernel, int64_t pixels, int parts, const struct ggml_type_traits * types) {
     const int64_t places = kernel->ne[0] * kernel->ne[1];
-    if (parts < 0 || !may_stay(kernel, pixels, parts, types) || kernel->ne[2] != image->ne[0]) return NULL;
+    if (!may_stay(kernel, pixels, parts, types)) return NULL;
     return hold(kernel, kernel->ne[3], places, places * channels_of_part(kernel->ne[2], places, parts), parts, types);
 }
 
-struct graphc_panels * graphc_hold_panels_of_groups(const struct ggml_tensor * kernel, int64_t pixels) {
-    const int64_t places = kernel->ne[0] * kernel->ne[1];
-    if (!may_stay(kernel, pixels, NO_PARTS, NULL)) return NULL;
-    return hold(kernel, kernel->ne[3], places, places * channels_of_part(kernel->ne[2], places, NO_PARTS), NO_PARTS, NULL);
+struct graphc_panels * graphc_hold_panels_of_kernel(const struct ggml_tensor * kernel, const struct ggml_tensor * image, int64_t pixels, int parts,
+                                                    const struct ggml_type_traits * types) {
+    return parts < 0 || kernel->ne[2] != image->ne[0] ? NULL : hold_kernel(kernel, pixels, parts, types);
 }
+
+struct graphc_panels * graphc_hold_panels_of_groups(const struct ggml_tensor * kernel, int64_t pixels) { return hold_kernel(kernel, pixels, NO_PARTS, NULL); }
