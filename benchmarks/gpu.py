@@ -8,7 +8,7 @@
 Each stage is a process of its own: one that fails, hangs or takes too long ends alone, and the next begins. A measurement is at
 once a line of the output, and all are printed at the end. With --compile PyTorch is also measured by torch.compile with
 max-autotune, which takes minutes. --fast lets products and attention be float16, as PyTorch's are here. With --untried kernels
-may have instructions that no device has run yet: look at the errors first.
+may have instructions, and begin early, as no device has done yet: look at the errors first.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="small shapes and the small model, to see that it works")
     parser.add_argument("--compile", action="store_true", help="PyTorch also by torch.compile with max-autotune")
     parser.add_argument("--fast", action="store_true", help="products and attention in float16")
-    parser.add_argument("--untried", action="store_true", help="also instructions that no device has run yet")
+    parser.add_argument("--untried", action="store_true", help="also what no device has done yet")
     parser.add_argument("--stage", choices=PLAN, help=argparse.SUPPRESS)
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
@@ -108,6 +108,7 @@ def main() -> None:
 
         if given.untried:
             UNTRIED.clear()
+            os.environ["GRAPHC_EARLY_KERNELS"] = "1"
         graphc.set_float32_matmul_precision("high" if given.fast else "highest")
         stage = Stage(given.stage, given.device, given.output, given.work, given.tiny, given.compile)
         planned = PLAN[given.stage]

@@ -45,12 +45,10 @@ pytestmark = pytest.mark.skipif(not DEVICE, reason="GRAPHC_TEST_DEVICE names no 
 
 MODELS = (
     "tiny_cnn",
-    "bert",
     "sd15_clip_small",
     "sd15_unet_small",
     "sd15_vae_decoder_small",
-    "flux_transformer",
-    "t5_encoder",
+    *(pytest.param(name, marks=pytest.mark.thorough) for name in ("bert", "flux_transformer", "t5_encoder")),
 )
 """Of the zoo: what its first models are made of."""
 
@@ -94,7 +92,8 @@ def test_a_picture_is_that_of_the_cpu():
     assert (apart <= 1).mean() > 0.999
 
 
-@pytest.mark.parametrize("stride", [16, pytest.param(1, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("stride", [16, 1])
 def test_cases_of_onnx_do_what_they_do_on_the_cpu(monkeypatch, stride):
     """The first of each operator, and every sixteenth; all of them where that is asked for."""
     monkeypatch.setattr(pool, "TIME_LIMIT", SHADER_SECONDS)

@@ -40,6 +40,7 @@ def run_tests(flags: str, *arguments: str) -> None:
 
 
 @ON_X86
+@pytest.mark.skipif("avx512f" not in machine(), reason="all other tests are by AVX2 here")
 @pytest.mark.parametrize("instructions", ["avx2", pytest.param("sse", marks=pytest.mark.thorough)])
 def test_with_fewer_instructions(instructions):
     """Also that results have the same bits with any number of threads, whatever tiles these are cut into."""

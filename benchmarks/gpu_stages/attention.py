@@ -77,9 +77,10 @@ OTHERS = {
 }  # fmt: skip
 """Tilings that are measured beside that of the kernel, by the size of heads."""
 TOGETHER = {
-    128: (TogetherTiling(2, 128, 1), TogetherTiling(3, 64, 1), TogetherTiling(1, 64, 2)),
-    64: (TogetherTiling(2, 128, 1), TogetherTiling(2, 64, 2), TogetherTiling(1, 128, 2), TogetherTiling(3, 128, 1)),
-    40: (TogetherTiling(2, 128, 1), TogetherTiling(2, 64, 2), TogetherTiling(1, 64, 4)),
+    128: (TogetherTiling(3, 64, 1), TogetherTiling(1, 80, 2), TogetherTiling(1, 96, 2), TogetherTiling(2, 64, 1)),
+    80: (TogetherTiling(3, 64, 1), TogetherTiling(1, 96, 2), TogetherTiling(1, 80, 2)),
+    64: (TogetherTiling(2, 64, 2), TogetherTiling(1, 128, 3), TogetherTiling(1, 192, 2), TogetherTiling(1, 96, 3)),
+    40: (TogetherTiling(1, 128, 2), TogetherTiling(1, 128, 3), TogetherTiling(1, 64, 4), TogetherTiling(1, 96, 3)),
 }
 """The same for warps that multiply together, on Hopper."""
 
@@ -96,8 +97,11 @@ def attention(stage: Stage) -> None:
             stage.note(shape.name, seconds, runtime="PyTorch", operations=shape.operations)
     device = find_device(stage.device)
     together = form_for(device).has(INSTRUCTIONS["wgmma_half"])
-    for shape in TINY[:1] if stage.tiny else (SHAPES[5], SHAPES[3], SHAPES[0]):
-        for tiling in (*(TOGETHER[shape.size] if together else ()), *OTHERS[shape.size]):
+    others = TOGETHER if together else OTHERS
+    for shape in (
+        TINY[:1] if stage.tiny else (each for each in (SHAPES[5], SHAPES[3], *SHAPES[:2]) if each.size in others)
+    ):
+        for tiling in others[shape.size]:
             with used(tiling):
                 measured(stage, shape, shape.arrays(), tiling=str(tiling))
 

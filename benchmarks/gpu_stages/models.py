@@ -5,11 +5,12 @@ They are given what a picture's run gives them. Errors are differences from floa
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def models(stage: Stage) -> None:
 
 
 def measure(stage: Stage, call: Call, expected: Mapping[str, np.ndarray]) -> None:
-    """The lines of one model."""
+    """The lines of one model. Each of its steps is a line of a file beside the output."""
     runs = [call.model.run(call.feed) for _ in range(3)]
     same = all(np.array_equal(runs[0][name], run[name]) for run in runs for name in run)
     error = max(
@@ -102,6 +103,8 @@ def measure(stage: Stage, call: Call, expected: Mapping[str, np.ndarray]) -> Non
     seconds = median_of(lambda: call.model.run(call.feed), stage.rounds)
     steps = profile(call.model, call.feed, rounds=3)
     kernels = sum(each.seconds for each in steps)
+    with stage.output.with_suffix(".steps.jsonl").open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps({"model": call.name, **asdict(each)}) + "\n" for each in steps)
     stage.note(
         call.name, seconds, kernels_ms=1e3 * kernels, idle=max(0.0, 1 - kernels / seconds), steps=len(steps), error=error,
         same_bits=same, weights_mib=call.model.weight_bytes / 2**20, results_mib=call.model.reserved_bytes / 2**20,

@@ -14,6 +14,7 @@ from graphc.kernels.gpu.skeletons.attention import Attention, attention
 from graphc.kernels.gpu.skeletons.attention_anywhere import attention_anywhere, tiling_for
 from graphc.kernels.gpu.skeletons.attention_together import TogetherTiling, attention_together
 from graphc.kernels.gpu.skeletons.contraction import Beside, Contraction, contraction, unchanged
+from graphc.kernels.gpu.skeletons.groups import Grouped, group_factors
 from graphc.kernels.gpu.skeletons.operands import Computed, Rows, Window, images, kernels, matrix
 from graphc.kernels.gpu.skeletons.pointwise import pointwise
 from graphc.kernels.gpu.skeletons.reduction import Stage, WrittenRows, reduction
@@ -111,6 +112,7 @@ def standard_kernels(with_tf32: bool) -> Iterator[tuple[str, TileKernel]]:
     yield "normalization, SiLU", normalized()
     for own in (10, 20):
         yield f"group normalization of {own} channels", group_normalization(own)
+        yield f"factors of groups of {own} channels", factors_of_groups(own)
     yield "gate", gated()
 
 
@@ -219,6 +221,18 @@ def group_normalization(own: int, groups: int = 32) -> TileKernel:
         Stage("sum", x_at, lambda total: total / count),
         Stage("sum", squared, lambda total: 1.0 / K.call("sqrt", total / count + 1e-5)),
     ], WrittenRows(F16, value, place), long=True)  # fmt: skip
+
+
+def factors_of_groups(own: int, groups: int = 32) -> TileKernel:
+    """What normalizes images of float16 [N, H, W, groups * own]."""
+    channels = groups * own
+
+    def value(image: Scalar, pixel: Scalar, channel: Scalar) -> Scalar:
+        return K.cast(make("element", F16, ((image * (H * W) + pixel) * channels + channel,), 0), F32)
+
+    scale, shift = (lambda image, channel, number=number: make("element", F32, (channel,), number) for number in (1, 2))
+    what = Grouped("group_factors", N, H * W, channels, groups, channels, 1e-5, 4096, value, scale, shift)
+    return group_factors(what, [(F16, N * H * W * channels), (F32, channels), (F32, channels)])
 
 
 def powers(columns: int) -> TileKernel:

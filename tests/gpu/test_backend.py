@@ -51,6 +51,24 @@ def test_kernels_and_the_cpu_share_a_graph():
         assert fake().counts()["cuLaunchKernel"] - before == 3
 
 
+EARLY = """
+import numpy as np
+from emulated_device import Mixed, X, fake, result_of
+
+with Mixed() as mixed:
+    for turn in range(4):
+        np.testing.assert_array_equal(mixed.run(X + turn), result_of(X + turn))
+counts = fake().counts()
+assert (counts["cuLaunchKernelEx"], counts.get("cuLaunchKernel", 0)) == (6, 0), counts
+"""
+
+
+def test_kernels_may_begin_before_others_end():
+    """If it is asked for when the driver is opened, launches say so, where what the driver says of the code allows it."""
+    environment = {**os.environ, "GRAPHC_EARLY_KERNELS": "1", "PYTHONPATH": str(Path(__file__).parent)}
+    subprocess.run([sys.executable, "-c", EARLY], env=environment, check=True, timeout=300)
+
+
 def test_a_kernel_is_the_devices_wherever_it_stands():
     """A small step between two of the CPU's stays with those, but not one that nobody else can compute."""
     with Mixed() as mixed:

@@ -80,6 +80,12 @@ def test_ggmls_structures_are_what_they_are_declared_to_be(tmp_path):
     assert printed(tmp_path, own + "}", *includes) == expected
 
 
+LAUNCH_FIELDS = {
+    "grid": "gridDimX", "threads": "blockDimX", "shared": "sharedMemBytes", "stream": "hStream", "attributes": "attrs",
+    "attribute_count": "numAttrs",
+}  # fmt: skip
+
+
 @pytest.mark.skipif(CUDA is None, reason="needs cuda.h")
 def test_cudas_functions_and_numbers_are_what_they_are_declared_to_be(tmp_path):
     text = file_text("cuda_calls.h")
@@ -91,6 +97,8 @@ def test_cudas_functions_and_numbers_are_what_they_are_declared_to_be(tmp_path):
         "CUDA_CAPTURE_THREAD_LOCAL": "CU_STREAM_CAPTURE_MODE_THREAD_LOCAL",
         "CUDA_JIT_ERROR_LOG": "CU_JIT_ERROR_LOG_BUFFER",
         "CUDA_JIT_ERROR_LOG_SIZE": "CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES",
+        "CUDA_FUNCTION_PTX_ARCHITECTURE": "CU_FUNC_ATTRIBUTE_PTX_VERSION",
+        "CUDA_LAUNCH_EARLY": "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION",
         "CUDA_FUNCTION_MAX_SHARED": "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES",
         "CUDA_ATTRIBUTE_MULTIPROCESSORS": "CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT",
         "CUDA_ATTRIBUTE_INTEGRATED": "CU_DEVICE_ATTRIBUTE_INTEGRATED",
@@ -108,6 +116,15 @@ def test_cudas_functions_and_numbers_are_what_they_are_declared_to_be(tmp_path):
     checks = "".join(
         f"_Static_assert({own} == {theirs}, {own!r});\n".replace("'", '"') for own, theirs in numbers.items()
     )
+    structures = [("struct cuda_launch", "CUlaunchConfig"), ("struct cuda_launch_attribute", "CUlaunchAttribute")]
+    places = [(own, theirs, "sizeof", "", "") for own, theirs in structures]
+    places += [(*structures[0], "offsetof", *names) for names in LAUNCH_FIELDS.items()]
+    places += [(*structures[1], "offsetof", "value", "value")]
+    for own, theirs, operator, here, there in places:
+        comma = ", " if here else ""
+        checks += (
+            f'_Static_assert({operator}({own}{comma}{here}) == {operator}({theirs}{comma}{there}), "{own} {here}");\n'
+        )
     for name, parameters in functions:
         called = "|".join([name, *re.findall(rf"#define\s+(\w+)\s+(?:\w+\()?{name}\b", header)])
         declared = re.search(rf"CUresult CUDAAPI (?:{called})\(([^;]*)\);", header)
@@ -118,7 +135,7 @@ def test_cudas_functions_and_numbers_are_what_they_are_declared_to_be(tmp_path):
     (tmp_path / "cuda_calls.h").write_text(text)
     printed(
         tmp_path,
-        f'#include <cuda.h>\n#include "cuda_calls.h"\n{checks}int main(void) {{ return 0; }}',
+        f'#include <stddef.h>\n#include <cuda.h>\n#include "cuda_calls.h"\n{checks}int main(void) {{ return 0; }}',
         f"-I{CUDA}",
         f"-I{tmp_path}",
     )

@@ -144,11 +144,15 @@ def is_needed(live: Callable[[], None], name: str, nth: int, count: int) -> bool
     return name not in NOT_NEEDED and not name.startswith("cuCtx") and not recorded and not last_wait
 
 
+EARLY = {"cuFuncGetAttribute", "cuLaunchKernelEx"}
+"""What is called where kernels begin early, which is decided when the driver is opened (`test_backend.py`)."""
+
+
 def test_no_call_is_left_out() -> None:
     """One that is new is in the header, and so must be in a life."""
     seen = {name for live in LIVES.values() for name in calls_of(live)}
     assert len(declared()) > 40
-    assert seen == declared() - ASKED_WHY
+    assert seen == declared() - ASKED_WHY - EARLY
 
 
 @pytest.mark.parametrize(("code", "named"), [(1, "CUDA_ERROR_INVALID_VALUE"), (2, "CUDA_ERROR_OUT_OF_MEMORY")])

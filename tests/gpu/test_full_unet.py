@@ -80,7 +80,7 @@ def test_a_step_takes_what_it_should(program: Program) -> None:
     RTX 4090 (`chengzeyi/stable-fast`), PyTorch's own 31 and 40; nothing is faster than tensor cores and memory allow."""
     found = on("h200", program)
     assert 1.5e12 < sum(each.operations for each in found.steps) < 2.2e12
-    assert len(found.steps) <= 350
+    assert len(found.steps) <= 366, "of larger images, norms are two launches"
     assert sum(each.nbytes for each in found.steps) < 4.4e9
     moved = sum(each.nbytes for each in found.steps if each.kernel.startswith("pointwise"))
     assert moved < 2e6, "nothing is brought into another order but the picture, the words and the result"

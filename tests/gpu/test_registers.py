@@ -19,6 +19,8 @@ from graphc.kernels.gpu.verify import verify
 
 TABLE = Path(__file__).parent / "registers.json"
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120")
+USUAL = ("sm_80", "sm_90", "sm_90a")
+"""Those that are looked at each time; the others need the same instructions."""
 MOST_SHARED = {"sm_75": 64 << 10, "sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_90": 227 << 10,
                "sm_90a": 227 << 10, "sm_100": 227 << 10, "sm_120": 99 << 10}  # fmt: skip
 """Bytes of shared memory that a block may have (CUDA's programming guide, compute capabilities)."""
@@ -61,7 +63,9 @@ def needs(architecture: str) -> dict[str, Needs]:
     return {name: Needs(found[each.kernel.name], each.kernel.shared_bytes) for name, each in rendered.items()}
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "architecture", [pytest.param(each, marks=[pytest.mark.thorough] * (each not in USUAL)) for each in ARCHITECTURES]
+)
 def test_what_kernels_need(architecture: str) -> None:
     found = needs(architecture)
     table = json.loads(TABLE.read_text()) if TABLE.exists() else {}

@@ -18,6 +18,7 @@ INPUTS = 30
 """What a part of a graph may take from another device at most, by ggml's scheduler."""
 
 
+@pytest.mark.thorough
 def test_a_unet(tmp_path_factory: pytest.TempPathFactory) -> None:
     fake()
     engine, inputs, _ = engine_of(tmp_path_factory, "sd15_unet_small")

@@ -29,9 +29,15 @@ from graphc.kernels.gpu.candidates import (
 from graphc.kernels.gpu.devices import Gpu
 from graphc.kernels.gpu.roofline import Coefficients, usual
 from graphc.kernels.gpu.schedule import Schedule
+from graphc.shapes import integer, symbols
 
 RANGE = (64, 512, 4096, 32768)
 """What a free size may turn out to be."""
+
+SIDES, IMAGES = (64, 128), 2
+"""The same of the height and the width of images, those of the latents of pictures of 512 and 1024 pixels; and how many there are
+of them, with and without a prompt. Rows of a number of images, which are the product of three free sizes, are as many as that is
+for each layer: those of the innermost are few, for any picture."""
 
 LARGE = 1 << 20
 """More than any cache holds of it: the pixels of a picture of 1024 x 1024."""
@@ -42,7 +48,7 @@ FREE_BATCH = 8
 MOST_WAYS = 2
 """Schedules in which a contraction of free sizes is compiled."""
 
-CLEARLY = 0.9
+CLEARLY = 0.95
 """A second schedule must bring the time, over the whole range, down to so much of that by the first."""
 
 PARTS_CLEARLY = 0.85
@@ -132,7 +138,7 @@ class Scheduling:
     def _for_free(self, sizes: Sizes) -> list[Schedule]:
         """A few schedules that serve all sizes; those that were measured to be the fastest for some are always among them. One of
         them has whole sums: parts of the sums of an image, which may be of any size, would need several times its memory."""
-        samples = [_sample(sizes, size) for size in RANGE]
+        samples = _samples(sizes)
         offered = {replace(self.ranked(each)[0], across=False) for each in samples}
         times = {each: [self.seconds(sample, each) for sample in samples] for each in sorted(offered, key=str)}
         chosen: list[Schedule] = []
@@ -161,6 +167,15 @@ def _mean(chosen: list[Schedule], times: Mapping[Schedule, list[float]]) -> floa
     """The geometric mean over all samples, each by the fastest of the chosen."""
     best = [min(column) for column in zip(*(times[each] for each in chosen), strict=True)]
     return math.exp(sum(map(math.log, best)) / len(best))
+
+
+def _samples(sizes: Sizes) -> list[Sizes]:
+    """What sizes may turn out to be."""
+    free = symbols(sizes.rows)
+    if len(free) < len(("count", "height", "width")):
+        return [_sample(sizes, size) for size in RANGE]
+    rows = [integer(sizes.rows, dict.fromkeys(free, side)) * IMAGES // side for side in SIDES]
+    return [_sample(replace(sizes, rows=each), side) for each, side in zip(rows, SIDES, strict=True)]
 
 
 def _sample(sizes: Sizes, size: int) -> Sizes:

@@ -149,16 +149,48 @@ int cuFuncSetAttribute(void * function, int attribute, int value) {
     return end(0);
 }
 
+/// Queue a kernel, if all of a launch is right.
+static int launch(void * function, const unsigned * grid, const unsigned * threads, unsigned shared, void * stream, void ** arguments,
+                  void ** more) {
+    CHECK(function, FUNCTION);
+    const struct object * found = function;
+    const bool some = grid[0] > 0 && grid[1] > 0 && grid[1] < 65536 && grid[2] > 0 && grid[2] < 65536;
+    const bool fits = some && threads[0] == found->kernel->threads && threads[1] == 1 && threads[2] == 1;
+    if (!fits || more != NULL || shared > found->shared) return end(INVALID_VALUE);
+    struct operation wanted = {.doing = LAUNCH, .function = function, .grid = {grid[0], grid[1], grid[2]}, .threads = threads[0], .shared = shared};
+    for (uint32_t i = 0; i < found->kernel->parameter_count; i++) memcpy(wanted.values[i], arguments[i], found->kernel->parameter_bytes[i]);
+    return end(queue(stream, &wanted));
+}
+
 int cuLaunchKernel(void * function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned threads_x, unsigned threads_y,
                    unsigned threads_z, unsigned shared, void * stream, void ** arguments, void ** more) {
     BEGIN("cuLaunchKernel");
+    const unsigned grid[3] = {grid_x, grid_y, grid_z}, threads[3] = {threads_x, threads_y, threads_z};
+    return launch(function, grid, threads, shared, stream, arguments, more);
+}
+
+/// As cuda.h has it.
+struct launch_config {
+    unsigned grid[3], threads[3], shared;
+    void * stream;
+    struct {
+        int number, padding, value[16];
+    } * attributes;
+    unsigned attribute_count;
+};
+
+int cuLaunchKernelEx(const struct launch_config * config, void * function, void ** arguments, void ** more) {
+    BEGIN("cuLaunchKernelEx");
+    if (config->attribute_count != 1 || config->attributes->number != 6 || config->attributes->value[0] != 1) return end(INVALID_VALUE);
+    return launch(function, config->grid, config->threads, config->shared, config->stream, arguments, more);
+}
+
+int cuFuncGetAttribute(int * value, int attribute, void * function) {
+    BEGIN("cuFuncGetAttribute");
     CHECK(function, FUNCTION);
-    const struct object * found = function;
-    const bool fits = grid_x > 0 && grid_y > 0 && grid_y < 65536 && grid_z > 0 && grid_z < 65536 && threads_y == 1 && threads_z == 1;
-    if (!fits || more != NULL || threads_x != found->kernel->threads || shared > found->shared) return end(INVALID_VALUE);
-    struct operation wanted = {.doing = LAUNCH, .function = function, .grid = {grid_x, grid_y, grid_z}, .threads = threads_x, .shared = shared};
-    for (uint32_t i = 0; i < found->kernel->parameter_count; i++) memcpy(wanted.values[i], arguments[i], found->kernel->parameter_bytes[i]);
-    return end(queue(stream, &wanted));
+    if (attribute != 5) return end(INVALID_VALUE);
+    *value = 90;
+    return end(0);
 }
 
 // --- graphs

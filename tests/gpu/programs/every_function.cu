@@ -17,6 +17,7 @@ KERNEL(every_function, 64, 1, const float *x, float *y, half_t *h, bfloat16_t *b
     store_streaming_1(bytes + i, byte), store_streaming_2(h + i, half), store_streaming_4(y + i, one), store_streaming_8(y + 2 * i, two), store_streaming_16(h + 8 * i, halves);
     load_streaming_1(byte, bytes + n), load_streaming_2(half, h + n), load_streaming_4(one, x + n), load_streaming_8(two, x + 2 * n), load_streaming_16(four, x + 4 * n);
     atomic_add_global(y, v);
+    await_kernels_before();
     device_fence();
     store_global(l, atomic_add_global(u, 3u));
     discard_global(y + 32 * n);

@@ -67,21 +67,21 @@ template <class T> struct graphc_same {
 #define GRAPHC_LOAD_1(how, words, from)                                       \
     do {                                                                      \
         uint16_t wide;                                                        \
-        asm(how "u8 %0, [%1];" : "=h"(wide) : "l"(from));                     \
+        asm volatile(how "u8 %0, [%1];" : "=h"(wide) : "l"(from));                     \
         words = (uint8_t) wide;                                               \
     } while (0)
-#define GRAPHC_LOAD_2(how, words, from) asm(how "u16 %0, [%1];" : "=h"(words) : "l"(from))
-#define GRAPHC_LOAD_4(how, words, from) asm(how "u32 %0, [%1];" : "=r"(words) : "l"(from))
+#define GRAPHC_LOAD_2(how, words, from) asm volatile(how "u16 %0, [%1];" : "=h"(words) : "l"(from))
+#define GRAPHC_LOAD_4(how, words, from) asm volatile(how "u32 %0, [%1];" : "=r"(words) : "l"(from))
 #define GRAPHC_LOAD_8(how, words, from)                                                 \
     do {                                                                                \
         unsigned r0, r1;                                                                \
-        asm(how "v2.u32 {%0, %1}, [%2];" : "=r"(r0), "=r"(r1) : "l"(from));             \
+        asm volatile(how "v2.u32 {%0, %1}, [%2];" : "=r"(r0), "=r"(r1) : "l"(from));             \
         words.x = r0, words.y = r1;                                                     \
     } while (0)
 #define GRAPHC_LOAD_16(how, words, from)                                                                              \
     do {                                                                                                              \
         unsigned r0, r1, r2, r3;                                                                                      \
-        asm(how "v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3) : "l"(from));               \
+        asm volatile(how "v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3) : "l"(from));               \
         words.x = r0, words.y = r1, words.z = r2, words.w = r3;                                                       \
     } while (0)
 #define GRAPHC_STORE_1(how, to, words) asm volatile(how "u8 [%0], %1;" ::"l"(to), "h"((uint16_t) words) : "memory")
@@ -111,6 +111,12 @@ DEVICE unsigned atomic_add_global(unsigned *address, unsigned value) {
 DEVICE void discard_global(void *line) {
 #if GRAPHC_ARCHITECTURE >= 80
     asm volatile("discard.global.L2 [%0], 128;" ::"l"(line) : "memory");
+#endif
+}
+DEVICE void await_kernels_before() {
+#if GRAPHC_ARCHITECTURE >= 90
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 DEVICE void device_fence() { asm volatile("membar.gl;" ::: "memory"); }

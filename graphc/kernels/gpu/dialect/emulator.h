@@ -88,6 +88,7 @@ static inline unsigned atomic_add_global(unsigned *address, unsigned value, GRAP
     return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
 }
 static inline void discard_global(void *address, GRAPHC_LINE) { emulator::discard_global(address, line); }
+DEVICE void await_kernels_before() {}
 DEVICE void device_fence() { emulator::device_fence(); }
 
 // ---- Barriers and copies

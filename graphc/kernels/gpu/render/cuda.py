@@ -108,6 +108,7 @@ class _Writer(Products):
         start = ["const int thread = thread_index(), lane = lane_index(), warp = warp_index();", *blocks]
         if kernel.shared:
             start.append("shared_byte *const memory = shared_memory();")
+        start.append("await_kernels_before();")
         head = f"KERNEL({', '.join([kernel.name, str(kernel.threads), str(kernel.blocks), *declared])}) {{"
         lines = [head, *indented([*start, *tiles, *self.block.lines]), "}", ""]
         helpers, faults = tuple(self.values.definitions.values()), tuple(self.values.faults)

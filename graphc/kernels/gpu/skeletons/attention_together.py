@@ -33,7 +33,11 @@ class TogetherTiling:
     blocks: int
 
 
-TOGETHER_TILINGS: Mapping[int, TogetherTiling] = {64: TogetherTiling(2, 64, 2), 128: TogetherTiling(3, 64, 1)}
+TOGETHER_TILINGS: Mapping[int, TogetherTiling] = {
+    40: TogetherTiling(2, 64, 2),
+    64: TogetherTiling(1, 128, 2),
+    128: TogetherTiling(1, 64, 2),
+}
 """By the most that a head has, the fastest on an H200 of those that were measured."""
 MOST_TOGETHER = max(TOGETHER_TILINGS)
 """What a head has at most."""

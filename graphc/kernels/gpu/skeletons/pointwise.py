@@ -6,7 +6,7 @@ by side in memory as it does in the result is read as rows, several elements at 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from graphc.kernels.gpu.layout import Layout, spread
 from graphc.kernels.gpu.tile import BLOCKS, Builder, Global, Place, Tile, TileKernel, index, place
 from graphc.kernels.linear import linear
 from graphc.kernels.nest import Nest, Rewrite, extent, walk
+from graphc.kernels.nest import name as name_of
 from graphc.kernels.scalar import Kernel, Scalar, constant, make
 from graphc.shapes import Dim, divisible
 
@@ -25,6 +26,9 @@ THREADS = 128
 WIDE, TALL, FLAT = (4, 256), (64, 16), (1, 1024)
 """Rows and columns of a block: where the innermost loop is long, where it is short, and where it is all there is."""
 
+LEAST = 64
+"""Columns of a block where a long loop is known to be a multiple of so many, and none of 256."""
+
 
 def pointwise(
     name: str, loops: Nest, inputs: Sequence[TensorType], dtype: np.dtype, size: Dim, lanes: int = 32
@@ -33,13 +37,24 @@ def pointwise(
     return _Pointwise(name, loops, inputs, dtype, size, lanes).kernel
 
 
+def shape_of(rows: Dim, columns: Dim) -> tuple[int, int]:
+    """Rows and columns of a block."""
+    if rows == 1:
+        return FLAT
+    if isinstance(columns, int) and columns <= TALL[1]:
+        return TALL
+    height, width = WIDE
+    fitting = largest_width(columns, width)
+    return (height * width // fitting, fitting) if fitting >= LEAST else WIDE
+
+
 class _Pointwise:
     def __init__(
         self, name: str, loops: Nest, inputs: Sequence[TensorType], dtype: np.dtype, size: Dim, lanes: int
     ) -> None:
         *outer, columns = [1, *map(extent, loops.axes)]
         rows = outer[-1] if outer else 1
-        shape = FLAT if rows == 1 else TALL if isinstance(columns, int) and columns <= TALL[1] else WIDE
+        shape = shape_of(rows, columns)
         widest = max(each.itemsize for each in (dtype, *(each.dtype for each in inputs)))
         self.vector = largest_width(columns, min(16 // widest, 8))
         layout = spread(shape, self.vector, THREADS // lanes, lanes)
@@ -68,25 +83,43 @@ class _Pointwise:
     def read_in_rows(self, loops: Nest, layout: Layout) -> dict[Scalar, Scalar]:
         """Load what lies in rows as the result does; the elements of tiles by what they stand for."""
         found: dict[Scalar, Scalar] = {}
-        for node in always_computed(loops.body):
-            if self.is_row(node):
-                tensor = self.tensors[node.data]  # type: ignore[call-overload]
-                tile = self.k.tile(f"{tensor.name}_{len(found)}", layout, COMPUTED.get(tensor.dtype, tensor.dtype))
-                self.k.load(tile, tensor, always(self.placed(node.args[0])), always(self.within), self.vector)
-                found[node] = make("tile", tensor.dtype, (), tile)
+        if self.inner is None:
+            return found
+        for node, condition in read_in_rows(loops.body, self.inner, self.together):
+            tensor = self.tensors[node.data]  # type: ignore[call-overload]
+            tile = self.k.tile(f"{tensor.name}_{len(found)}", layout, COMPUTED.get(tensor.dtype, tensor.dtype))
+            where = self.within if condition is None else self.within.and_(self.placed(condition))
+            self.k.load(tile, tensor, always(self.placed(node.args[0])), always(where), self.vector)
+            found[node] = make("tile", tensor.dtype, (), tile)
         return found
 
-    def is_row(self, node: Scalar) -> bool:
-        """True for elements that lie side by side as those of the result do, from places where as many can be read at once."""
-        return self.inner is not None and in_rows(node.args[0], self.inner, self.vector)
+    def together(self, offset: Scalar) -> int:
+        """How many elements are read or written at once from an offset on: as many as the result has side by side, or one."""
+        return self.vector if self.inner is not None and in_rows(offset, self.inner, self.vector) else 1
 
     def store(self, result: Global, offset: Scalar, found: Tile) -> None:
         """Write the result, side by side where it lies so."""
-        vector = self.vector if self.is_row(make("element", result.dtype, (offset,), 0)) else 1
-        self.k.store(result, always(self.placed(offset)), found, always(self.within), vector)
+        self.k.store(result, always(self.placed(offset)), found, always(self.within), self.together(offset))
 
 
 NO_INPUTS = Kernel(())
+
+
+def in_tiles(
+    k: Builder, tensors: Sequence[Global], value: Scalar, column: Scalar, layout: Layout, inside: Scalar,
+    width_of: Callable[[Scalar], int], known: dict[Scalar, Scalar] | None = None,
+) -> Scalar:  # fmt: skip
+    """A value of the place within a tile, whose elements that lie in rows are read into tiles, several at a time: as many as
+    `width_of` says of an offset at most. `known` are those that are there already, to which these are added."""
+    tiles = {} if known is None else known
+    for node, condition in read_in_rows(value, column, width_of):
+        if node not in tiles:
+            tensor = tensors[node.data]  # type: ignore[call-overload]
+            tile = k.tile(f"read_{len(k.tiles)}", layout, COMPUTED.get(tensor.dtype, tensor.dtype))
+            where = inside if condition is None else inside.and_(condition)
+            k.load(tile, tensor, always(node.args[0]), always(where), width_of(node.args[0]))
+            tiles[node] = make("tile", tensor.dtype, (), tile)
+    return Rewrite(tiles, tuple(sorted(value.free, key=name_of)), ())(value) if tiles else value
 
 
 def in_rows(offset: Scalar, column: Scalar, width: int) -> bool:
@@ -131,6 +164,53 @@ def steps_of_rows(offset: Scalar, column: Scalar) -> list[Dim] | None:
     if form.terms.get(column) != 1 or any(column in atom.free for atom in others):
         return None
     return [*others.values(), form.constant]
+
+
+def read_in_rows(
+    value: Scalar, column: Scalar, width_of: Callable[[Scalar], int]
+) -> list[tuple[Scalar, Scalar | None]]:
+    """The elements that a value reads side by side for `width_of` their offset columns side by side, and on what condition: None
+    if it reads them whatever its conditions are."""
+    found: dict[Scalar, Scalar | None] = {node: None for node in always_computed(value) if width_of(node.args[0]) > 1}
+    seen = set[Scalar]()
+
+    def visit(node: Scalar, condition: Scalar | None) -> None:
+        """What is read on a condition that is the same for all columns that are read at once. What is read on several is left."""
+        if node.kind == "select":
+            test = node.args[0]
+            for here, branch in zip((test, test.not_()), node.args[1:], strict=True):
+                chosen = here if condition is None else condition.and_(here)
+                for each in always_computed(branch):
+                    width = width_of(each.args[0])
+                    if width > 1 and each not in seen and alike(chosen, column, width):
+                        found.setdefault(each, chosen)
+                    seen.add(each)
+                visit(branch, chosen)
+        elif node.kind not in ("reduce", "element", "require") and node.data not in ("and", "or"):
+            for arg in node.args:
+                visit(arg, condition)
+
+    visit(value, None)
+    return list(found.items())
+
+
+def widest(offset: Scalar, column: Scalar, most: int) -> int:
+    """How many columns, from multiples of so many on, are neighbours at this offset too: a power of two, `most` or less."""
+    while most > 1 and not in_rows(offset, column, most):
+        most //= 2
+    return most
+
+
+def alike(condition: Scalar, column: Scalar, width: int) -> bool:
+    """True if a condition of places is one for so many columns side by side, from a multiple of so many on, as far as its form
+    says."""
+    if any(each.kind == "element" for each in walk(condition)):
+        return False
+    if column not in condition.free:
+        return True
+    if condition.data in ("and", "or", "not"):
+        return all(alike(each, column, width) for each in condition.args)
+    return condition.data in ("<", ">=") and in_rows(condition.args[0] - condition.args[1], column, width)
 
 
 def always(value: Scalar) -> Place:

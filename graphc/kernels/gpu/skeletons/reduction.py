@@ -11,14 +11,11 @@ from typing import Literal
 import numpy as np
 
 from graphc.ir.types import F32, I64
-from graphc.kernels.gpu.evaluate import COMPUTED, identity
-from graphc.kernels.gpu.layout import Layout, spread
-from graphc.kernels.gpu.layout import rows as lanes_in_rows
-from graphc.kernels.gpu.skeletons.pointwise import NO_INPUTS, always, always_computed, in_rows, largest_width
+from graphc.kernels.gpu.evaluate import identity
+from graphc.kernels.gpu.layout import spread
+from graphc.kernels.gpu.skeletons.pointwise import NO_INPUTS, always, in_tiles, largest_width, widest
 from graphc.kernels.gpu.tile import BLOCKS, Builder, Global, Shared, Tile, TileKernel, index, place
-from graphc.kernels.nest import Rewrite
-from graphc.kernels.nest import name as name_of
-from graphc.kernels.scalar import Kernel, Scalar, constant, make
+from graphc.kernels.scalar import Kernel, Scalar, constant
 from graphc.shapes import Dim
 
 ROWS, COLUMNS, WARPS = 8, 256, 8
@@ -33,9 +30,6 @@ LONG = 4096
 MOST_HELD = 16
 """Times that a lane has neighbours of a row, for the whole row to be in registers: it is read once then."""
 
-BESIDE_COLUMNS = 512
-"""Of a block whose rows lie beside each other: four times its threads' neighbours are on their way at once."""
-
 LONG_COLUMNS, MOST_WARPS, MOST_THREADS = 4096, 16, 512
 """Of a block whose rows are certainly long: what it reads at once is what hides how long memory takes."""
 
@@ -43,12 +37,11 @@ LONG_COLUMNS, MOST_WARPS, MOST_THREADS = 4096, 16, 512
 @dataclass(frozen=True)
 class Stage:
     """One number for each row: `finish` of the sum, or the like, of a value for the row, a column, and the numbers of the stages
-    before. `columns` are how many there are, if not those of the rows."""
+    before."""
 
     kind: Literal["sum", "max", "min"]
     value: Callable[..., Scalar]
     finish: Callable[[Scalar], Scalar] = lambda total: total
-    columns: Dim | None = None
 
 
 @dataclass(frozen=True)
@@ -63,29 +56,18 @@ class WrittenRows:
 
 def reduction(
     name: str, rows: Dim, columns: Dim, inputs: Sequence[tuple[np.dtype, Dim]], stages: Sequence[Stage],
-    written: WrittenRows | None = None, lanes: int = 32, long: bool = False, beside: bool = False,
+    written: WrittenRows | None = None, lanes: int = 32, long: bool = False,
 ) -> TileKernel:  # fmt: skip
     """result[stage, row], float32, or the rows that are `written`. `inputs` are the types and sizes of the tensors that values
     read, as elements of those numbers; the result comes last. Rows whose size is not known are few and `long`, or many. Rows may
     lie `beside` each other, some neighbours of one before some of the next: a warp has several of them then. Each lane adds what
     it reads in order; then lanes and warps are added in pairs."""
-    return _Reduction(name, rows, columns, inputs, lanes, long, beside).kernel(stages, written)
-
-
-def _beside(lanes: int, columns: Dim) -> Layout:
-    """The layout of a block's rows that lie beside each other: lanes below each other first, warps one behind the other. Whole
-    rows, as far as they are known not to be long."""
-    atom = lanes_in_rows(max(1, lanes // ROWS) * NEIGHBOURS, NEIGHBOURS, lanes)
-    down, across = atom.shape
-    most = MOST_HELD * NEIGHBOURS * lanes
-    together = columns if isinstance(columns, int) and 0 < columns <= most else BESIDE_COLUMNS
-    return Layout(atom, (ROWS // down, -(-together // (across * WARPS))), ((1, 0), (WARPS, 1)))
+    return _Reduction(name, rows, columns, inputs, lanes, long).kernel(stages, written)
 
 
 class _Reduction:
     def __init__(
-        self, name: str, rows: Dim, columns: Dim, inputs: Sequence[tuple[np.dtype, Dim]], lanes: int, long: bool,
-        beside: bool,
+        self, name: str, rows: Dim, columns: Dim, inputs: Sequence[tuple[np.dtype, Dim]], lanes: int, long: bool
     ) -> None:  # fmt: skip
         self.rows, self.columns = rows, columns
         short = isinstance(columns, int) and columns < LONG
@@ -94,14 +76,11 @@ class _Reduction:
         once = -(-columns // (NEIGHBOURS * lanes)) if isinstance(columns, int) else 0
         if 0 < once <= MOST_HELD:
             self.shape = ROWS, once * NEIGHBOURS * lanes
-        self.layout = _beside(lanes, columns) if beside else spread(self.shape, NEIGHBOURS, warps, lanes)
-        if beside:
-            self.shape = ROWS, self.layout.shape[1]
+        self.layout = spread(self.shape, NEIGHBOURS, warps, lanes)
         self.k = k = Builder(name, self.layout.threads)
         self.tensors = [k.tensor(f"x{number}", dtype, size) for number, (dtype, size) in enumerate(inputs)]
         self.partial = k.tile("partial", self.layout)
         self.held: dict[Scalar, Scalar] = {}
-        self.held_columns = columns
         self.row, self.column = place(self.shape)
         self.line = BLOCKS[0] * self.shape[0] + self.row
 
@@ -121,15 +100,13 @@ class _Reduction:
         return k.finished(-(-rows // self.shape[0]))
 
     @contextmanager
-    def columns_of_rows(self, name: str, columns: Dim) -> Iterator[tuple[Scalar, Scalar]]:
-        """A loop over so many columns: those of a tile, and whether a place is one that there is."""
-        steps = -(-columns // self.shape[1])
+    def columns_of_rows(self, name: str) -> Iterator[tuple[Scalar, Scalar]]:
+        """A loop over the columns: those of a tile, and whether a place is one that there is."""
+        steps = -(-self.columns // self.shape[1])
         loop = self.k.loop(name, steps) if steps != 1 else nullcontext(constant(0, I64))
-        if columns != self.held_columns:
-            self.held, self.held_columns = {}, columns
         with loop as step:
             here = step * self.shape[1] + self.column
-            yield here, (self.line < index(self.rows)).and_(here < index(columns))
+            yield here, (self.line < index(self.rows)).and_(here < index(self.columns))
             if steps != 1:
                 self.held.clear()
 
@@ -138,8 +115,7 @@ class _Reduction:
         k, partial = self.k, self.partial
         nothing = float(identity(stage.kind, F32))
         k.map(partial, nothing)
-        columns = self.columns if stage.columns is None else stage.columns
-        with self.columns_of_rows(f"step_{number}", columns) as (here, inside):
+        with self.columns_of_rows(f"step_{number}") as (here, inside):
             value = self.read(stage.value(self.line, here, *(each.value for each in before)), inside)
             found = Kernel.select(NO_INPUTS, inside, value, nothing)
             if stage.kind == "sum":
@@ -154,7 +130,7 @@ class _Reduction:
         """Compute the rows and write them."""
         k = self.k
         found = k.tile("found", self.layout)
-        with self.columns_of_rows("step_written", self.columns) as (here, inside):
+        with self.columns_of_rows("step_written") as (here, inside):
             value = self.read(written.value(self.line, here, *(each.value for each in totals)), inside)
             k.map(found, Kernel.select(NO_INPUTS, inside, value, 0.0))
             offset = written.offset(self.line, here) if written.offset else self.line * self.columns + here
@@ -163,22 +139,11 @@ class _Reduction:
     def together(self, offset: Scalar) -> int:
         """How many of the columns at hand, from multiples of so many on, are neighbours at this offset too: they are read or
         written at once."""
-        width = largest_width(self.held_columns, NEIGHBOURS)
-        while width > 1 and not in_rows(offset, self.column, width):
-            width //= 2
-        return width
+        return widest(offset, self.column, largest_width(self.columns, NEIGHBOURS))
 
     def read(self, value: Scalar, inside: Scalar) -> Scalar:
         """A value whose elements that lie in rows are read several at a time, and once for each step of a loop."""
-        k, tiles = self.k, self.held
-        for node in always_computed(value):
-            width = self.together(node.args[0])
-            if node not in tiles and width > 1:
-                tensor = self.tensors[node.data]  # type: ignore[call-overload]
-                tile = k.tile(f"read_{len(k.tiles)}", self.layout, COMPUTED.get(tensor.dtype, tensor.dtype))
-                k.load(tile, tensor, always(node.args[0]), always(inside), width)
-                tiles[node] = make("tile", tensor.dtype, (), tile)
-        return Rewrite(tiles, tuple(sorted(value.free, key=name_of)), ())(value) if tiles else value
+        return in_tiles(self.k, self.tensors, value, self.column, self.layout, inside, self.together, self.held)
 
     def scratch(self) -> Shared | None:
         """Shared memory for what warps tell each other, if several hold parts of a row."""

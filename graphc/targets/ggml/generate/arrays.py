@@ -67,7 +67,7 @@ class Array:
     """What a tensor holds: its element type, its sizes, and an element for an index. `buffers` are those that it reads, `work`
     counts what is computed for an element, and `buffer` is the memory that it is, if it is all of some. `joined` are an axis and
     the arrays that it is along it, one behind the other. Of `doubled`, each pixel is there twice along each line, and each line
-    twice."""
+    twice. A kernel that computes it, an element at a time, is `called` so."""
 
     dtype: np.dtype
     ne: Quad
@@ -77,6 +77,7 @@ class Array:
     buffer: Buffer | None = None
     joined: tuple[int, tuple[Array, ...]] | None = None
     doubled: Array | None = None
+    called: str = "pointwise"
 
     @staticmethod
     def of(buffer: Buffer) -> Array:

@@ -60,13 +60,11 @@ def same(value: Scalar) -> Scalar:
 
 
 class ColumnStage(NamedTuple):
-    """How a number is taken of what value, for an index, a column and the numbers of stages before; what becomes of it; and of
-    how many columns, if not those of the lines."""
+    """How a number is taken of what value, for an index, a column and the numbers of stages before; and what becomes of it."""
 
     kind: Literal["sum", "max"]
     value: Callable[..., Scalar]
     finish: Callable[[Scalar], Scalar] = same
-    columns: Dim | None = None
 
 
 def stage_of(stage: ColumnStage, ne: Quad, buffers: Sequence[Buffer]) -> Stage:
@@ -75,7 +73,7 @@ def stage_of(stage: ColumnStage, ne: Quad, buffers: Sequence[Buffer]) -> Stage:
     def at(line: Scalar, column: Scalar, *before: Scalar) -> Scalar:
         return normal(numbered(stage.value(unflat(line, ne), column, *before), buffers))
 
-    return Stage(stage.kind, at, stage.finish, stage.columns)
+    return Stage(stage.kind, at, stage.finish)
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,6 @@ class Lines:
     columns: Dim
     place: Callable[[Index, Scalar], Index]
     long: bool = False
-    beside: bool = False
 
     @staticmethod
     def rows(ne: Quad) -> Lines:
@@ -185,7 +182,7 @@ class Generator:
             return array
         if id(array) not in self.narrow_arrays:
             narrowed = computed(array.ne, [array], lambda at: cast(array.element(at), dtype), 1, dtype)
-            self.narrow_arrays[id(array)] = array, narrowed
+            self.narrow_arrays[id(array)] = array, replace(narrowed, called=array.called)
         return self.narrow_arrays[id(array)][1]
 
     @property
@@ -227,7 +224,7 @@ class Generator:
         """An array in memory, in the type of what is multiplied, divided by a power of two so that larger numbers fit."""
         dtype = self.multiplied
         divided = computed(array.ne, [array], lambda at: K.cast(array.element(at) * (1 / divisor), dtype), 1, dtype)
-        stored = self.stored(divided)
+        stored = self.stored(replace(divided, called=array.called))
         return computed(array.ne, [stored], lambda at: K.cast(stored.element(at), F32) * divisor, 1)
 
     def _launched_later(self, parts: Sequence[Buffer], tail: Tail, target: Buffer) -> Buffer:
@@ -285,16 +282,15 @@ class Generator:
         types = [TensorType(each.dtype, (product(each.ne),)) for each in buffers]
         if loops.body.dtype != array.dtype:
             raise NotGenerated(f"{loops.body.dtype} instead of {array.dtype}")
-        kernel = pointwise("pointwise", loops, types, array.dtype, product(array.ne), self.form.lanes)
+        kernel = pointwise(array.called, loops, types, array.dtype, product(array.ne), self.form.lanes)
         return self.launched([kernel], buffers, array.dtype, array.ne, order)
 
-    def reduced(self, name: str, ne: Quad, columns: Dim, *stages: ColumnStage, beside: bool = False) -> list[Array]:
-        """Arrays of float32 in memory, by one kernel: for each of their indices, and each stage, a number of all columns. Those
-        of neighbouring indices may lie `beside` each other in memory."""
+    def reduced(self, name: str, ne: Quad, columns: Dim, *stages: ColumnStage) -> list[Array]:
+        """Arrays of float32 in memory, by one kernel: for each of their indices, and each stage, a number of all columns."""
         found = self.stage_buffers(ne, columns, stages)
         types = [(each.dtype, product(each.ne)) for each in found]
         stages_of = [stage_of(each, ne, found) for each in stages]
-        kernel = reduction(name, product(ne), columns, types, stages_of, lanes=self.form.lanes, beside=beside)
+        kernel = reduction(name, product(ne), columns, types, stages_of, lanes=self.form.lanes)
         shape: Quad = (product(ne), len(stages), 1, 1)
         buffer = self.launched([kernel], found, F32, shape)
 
@@ -329,9 +325,7 @@ class Generator:
                 return normal(target.offset(lines.place(unflat(line, lines.ne), column)))
 
             rows = WrittenRows(target.dtype, last.value, offset)
-            kernel = reduction(
-                name, product(lines.ne), lines.columns, types, before, rows, self.form.lanes, lines.long, lines.beside
-            )
+            kernel = reduction(name, product(lines.ne), lines.columns, types, before, rows, self.form.lanes, lines.long)
             return self.launched([kernel], found, target.dtype, target.ne, target.order)
 
         return self.later(Buffer(NOWHERE, self.result_dtype, ne, order), launch)
@@ -341,8 +335,8 @@ class Generator:
         any_before = [variable(f"before_{number}", 2) for number in range(len(stages))]
         before = [K.cast(each, F32) for each in any_before]
         at = variables(ne)
-        own = [variable("column", columns if each.columns is None else each.columns) for each in stages]
-        return buffers_of(*(each.value(at, own[number], *before[:number]) for number, each in enumerate(stages)))
+        column = variable("column", columns)
+        return buffers_of(*(each.value(at, column, *before[:number]) for number, each in enumerate(stages)))
 
     def launched(
         self, kernels: Sequence[TileKernel], buffers: Sequence[Buffer], dtype: np.dtype, ne: Quad, order: Order = PLAIN
@@ -351,8 +345,17 @@ class Generator:
         (kernel,) = kernels
         self.finish(*buffers)
         tensors = list(dict.fromkeys(each.tensor for each in buffers))  # one may be read as elements of several types
-        numbers = (*(tensors.index(each.tensor) for each in buffers), RESULT_TENSOR)
-        return self.call(Launches((Launch(self.rendered(kernel), numbers),)), tensors, dtype, ne, order)
+        read = [tensors.index(each.tensor) for each in buffers]
+        return self.call(self.launches(kernel, read), tensors, dtype, ne, order)
+
+    def launches(self, kernel: TileKernel, read: Sequence[int]) -> Launches:
+        """The launch of a kernel. Its tensors are those that it reads, by their numbers among the call's, then scratch memory and
+        counters if it has them, and the result."""
+        found = self.rendered(kernel)
+        own = [each.size * each.dtype.itemsize for each in found.kernel.tensors if each.written][:-1]
+        numbers = (*read, *(SCRATCH_TENSOR, COUNTERS_TENSOR)[: len(own)], RESULT_TENSOR)
+        scratch, counters = own or (0, 0)
+        return Launches((Launch(found, numbers),), scratch, counters)
 
     def contracted(
         self, sizes: Sizes, kernel: Callable[[Schedule], TileKernel], schedules: Sequence[Schedule],
@@ -364,11 +367,7 @@ class Generator:
         read = [tensors.index(each.tensor) for each in (*operands, *beside)]
 
         def way(schedule: Schedule) -> Launches:
-            found = self.rendered(kernel(schedule))
-            own = [each.size * each.dtype.itemsize for each in found.kernel.tensors if each.written][:-1]
-            numbers = (*read, *(SCRATCH_TENSOR, COUNTERS_TENSOR)[: len(own)], RESULT_TENSOR)
-            scratch, counters = own or (0, 0)
-            return Launches((Launch(found, numbers),), scratch, counters)
+            return self.launches(kernel(schedule), read)
 
         choice = Choice(sizes, {each: way(each) for each in schedules}, way)
         return self.call(replace(choice.ways[schedules[0]], choice=choice), tensors, dtype, ne, order)

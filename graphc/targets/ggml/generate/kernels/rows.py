@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from math import gcd
 
 from graphc.ir.types import F32
-from graphc.kernels.gpu.skeletons.pointwise import largest_width
+from graphc.kernels.gpu.skeletons.groups import Grouped, group_factors, side_by_side
 from graphc.kernels.gpu.tile import index as scalar
-from graphc.kernels.scalar import Scalar
-from graphc.shapes import Dim, integer, symbols
-from graphc.targets.ggml.generate.arrays import CHANNELS_LAST, PLAIN, ZERO, Array, Index, K, Order, computed, repeated
+from graphc.kernels.scalar import Scalar, variable
+from graphc.shapes import Dim, integer, product, symbols
+from graphc.targets.ggml.generate.arrays import (
+    CHANNELS_LAST,
+    PLAIN,
+    ZERO,
+    Array,
+    Index,
+    K,
+    Order,
+    buffers_of,
+    computed,
+    repeated,
+    variables,
+)
 from graphc.targets.ggml.generate.elements import UNARY, wide
-from graphc.targets.ggml.generate.generator import ColumnStage, Generator, Lines, natural_order, same
+from graphc.targets.ggml.generate.generator import ColumnStage, Generator, Lines, natural_order, normal, numbered, same
 from graphc.targets.ggml.generate.kernels.products import of_channels
 from graphc.targets.ggml.generate.kernels.registry import kernels_of
+from graphc.targets.ggml.generate.operands import CHANNELS
 from graphc.targets.ggml.program.tensor import Tensor
 
-LARGE_GROUP, MANY_LINES = 40960, 64
-"""Elements of a group, and lines of an image, from which on two kernels are faster than one, of which a block has a group."""
+MANY_PIXELS = 1024
+"""Of an image, from which on two kernels are faster than one, of which a block has a group."""
 
-USUAL_STRIPS = 128
-"""Into so many strips of lines an image is cut at most whose size is usual, where each adds up what is known of all lines."""
+SECTOR = 32
+"""Bytes that memory gives at least."""
 
 USUAL_SIZE = 64
 """What a free size is taken for: the latents of a picture of 512 x 512."""
@@ -114,60 +129,67 @@ def affine(result: Tensor, x: Array, scale: Array | None, shift: Array | None) -
 def group_norm(
     g: Generator, result: Tensor, x: Array, scale: Array | None, shift: Array | None, groups: int, epsilon: float, silu: bool
 ) -> Array:  # fmt: skip
-    """`graphc_group_norm`. There are few groups for a GPU that has a block for each, so large ones are cut into lines."""
-    x = g.stored(x) if x.work > 2 else x
-    width, height, channels, _ = x.ne
-    own = channels // groups
-    by_lines = usual(width * height * own) >= LARGE_GROUP and usual(height) >= MANY_LINES
-    found = (_by_lines if by_lines else _by_groups)(g, x, groups, epsilon)
+    """`graphc_group_norm`. There are few groups for a GPU that has a block for each, so large images are cut into strips."""
     scale, shift = (each and of_channels(each, result.ne) for each in (scale, shift))
-    found = affine(result, found, scale, shift)
+    width, height, channels, _ = x.ne
+    large = usual(width * height) >= MANY_PIXELS and isinstance(channels, int) and _has_lines(x, channels)
+    x = g.stored(x, CHANNELS_LAST) if large and natural_order(x) != CHANNELS_LAST else g.stored(x) if x.work > 2 else x
+    if large:
+        factors = _group_factors(g, x, scale, shift, groups, epsilon)
+
+        def value(at: Index) -> Scalar:
+            factor, added = (factors.element((at[2], scalar(which), at[3], ZERO)) for which in range(2))
+            return wide(x.element(at)) * factor + added
+
+        found = computed(result.ne, [x, factors], value, 2)
+    else:
+        found = affine(result, _by_groups(g, x, groups, epsilon), scale, shift)
     if silu:
         normalized = found
         found = computed(result.ne, [normalized], lambda at: UNARY["silu"](normalized.element(at)), 4)
-    return found
+    return replace(found, called="group_norm")
 
 
-def _by_lines(g: Generator, x: Array, groups: int, epsilon: float) -> Array:
-    """What is normalized, by two kernels. The first takes the mean of each line of pixels of a group, and the squares of what
-    differs from it, so that nothing large is subtracted from something as large (Chan, Golub and LeVeque, Updating formulae and a
-    pairwise algorithm for computing sample variances). The second adds these up in each of its strips of lines."""
+def _has_lines(x: Array, channels: int) -> bool:
+    """True if enough channels of a pixel lie side by side for memory to be read in whole sectors."""
+    return side_by_side(channels, _together(x, channels), F32.itemsize) * F32.itemsize >= SECTOR
+
+
+def _together(x: Array, channels: int) -> int:
+    """Of how many channels multiples are neighbours: all, but of images that are joined along them."""
+    axis, parts = x.joined or (0, ())
+    sizes = [each.ne[axis] for each in parts] if axis == CHANNELS else []
+    return gcd(channels, *(each if isinstance(each, int) else 1 for each in sizes))
+
+
+def _group_factors(
+    g: Generator, x: Array, scale: Array | None, shift: Array | None, groups: int, epsilon: float
+) -> Array:  # fmt: skip
+    """[C, 2, N, 1] in memory: what each channel of an image is multiplied by, to be normalized in its group, scaled and shifted,
+    and what is added."""
     width, height, channels, count = x.ne
-    own, order = channels // groups, natural_order(x)
-    columns = width * own
+    assert isinstance(channels, int)
 
-    def place(at: Index, column: Scalar) -> Index:
-        pixel, channel = _in_group(order, column, width, own)
-        return pixel, at[1], at[0] * own + channel, at[2]
+    def element(image: Scalar, pixel: Scalar, channel: Scalar) -> Scalar:
+        return x.element((pixel % width, pixel // width, channel, image))
 
-    def read(at: Index, column: Scalar) -> Scalar:
-        return x.element(place(at, column))
+    def of_channel(array: Array) -> Callable[[Scalar, Scalar], Scalar]:
+        return lambda image, channel: repeated(array, (ZERO, ZERO, channel, image), x.ne)
 
-    means, squares = g.reduced(
-        "group_lines", (groups, height, count, 1), columns,
-        ColumnStage("sum", read, _mean(columns)), ColumnStage("sum", _squared(read)),
-        beside=True,
+    at, pixel = variables((channels, 1, count, 1)), variable("pixel", width * height)
+    beside = [None if each is None else of_channel(each) for each in (scale, shift)]
+    found = [element(at[2], pixel, at[0]), *(each(at[2], at[0]) for each in beside if each is not None)]
+    buffers = buffers_of(*found)
+
+    def of_tensors(value: Callable[..., Scalar]) -> Callable[..., Scalar]:
+        return lambda *places: wide(normal(numbered(value(*places), buffers)))
+
+    what = Grouped(
+        "group_factors", count, width * height, channels, groups, _together(x, channels), epsilon, usual(width * height),
+        of_tensors(element), *(None if each is None else of_tensors(each) for each in beside),
     )  # fmt: skip
-
-    def mean_of(at: Index, line: Scalar) -> Scalar:
-        return means.element((at[0], line, at[2], ZERO))
-
-    def squares_of(at: Index, line: Scalar, mean: Scalar) -> Scalar:
-        within = squares.element((at[0], line, at[2], ZERO))
-        return within + _squared(mean_of)(at, line, mean) * K.cast(scalar(columns), F32)
-
-    lines = largest_width(height, max(1, usual(height) // USUAL_STRIPS))
-
-    def place_in_strip(at: Index, column: Scalar) -> Index:
-        return place((at[0], at[1] * lines + column // columns, *at[2:]), column % columns)
-
-    return g.rows(
-        "group_norm", x.ne, Lines((groups, height // lines, count, 1), columns * lines, place_in_strip, beside=True),
-        lambda at, mean, inverse: (x.element(at) - mean) * inverse,
-        ColumnStage("sum", mean_of, _mean(height), height),
-        ColumnStage("sum", squares_of, _inverse_root(columns * height, epsilon), height),
-        order=order,
-    )  # fmt: skip
+    kernel = group_factors(what, [(each.dtype, product(each.ne)) for each in buffers], g.form.lanes)
+    return Array.of(g.launched([kernel], buffers, F32, (channels, 2, count, 1)))
 
 
 def _by_groups(g: Generator, x: Array, groups: int, epsilon: float) -> Array:

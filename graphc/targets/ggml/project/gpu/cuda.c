@@ -16,7 +16,7 @@
 struct gpu_driver {
     struct cuda_library cu;
     void * library;
-    bool records;
+    bool records, launches_early;
 };
 
 struct gpu_device {
@@ -29,6 +29,7 @@ struct gpu_device {
 enum {
     KNOWN_SHARED = 48 << 10,  // bytes that a kernel may have without being told
     LOG_SIZE = 512,
+    LEAST_THAT_WAITS = 90,  // the architecture from which on kernels can wait for others: of sm_90
 };
 
 #ifdef _WIN32
@@ -106,8 +107,11 @@ static bool find_all(struct gpu_driver * driver, const char ** missing) {
     CUDA_CALLS(FIND)
     if (*missing != NULL) return false;
     CUDA_GRAPH_CALLS(FIND)
-#undef FIND
     driver->records = *missing == NULL;
+    *missing = NULL;
+    CUDA_EARLY_CALLS(FIND)
+    driver->launches_early = *missing == NULL && getenv("GRAPHC_EARLY_KERNELS") != NULL;  // no device has done it yet
+#undef FIND
     return true;
 }
 
@@ -302,6 +306,22 @@ static enum gpu_status cuda_kernel_find(struct gpu_device * d, struct gpu_module
     return leave(d, find_kernel(d, module, name, shared, (void **) kernel));
 }
 
+/// True for kernels that wait for those before them, before they read or write anything: all whose code is of an architecture that can.
+static bool waits(const struct gpu_device * d, void * kernel) {
+    int architecture = 0;
+    if (!d->driver->launches_early) return false;
+    return d->cu->FuncGetAttribute(&architecture, CUDA_FUNCTION_PTX_ARCHITECTURE, kernel) == 0 && architecture >= LEAST_THAT_WAITS;
+}
+
+/// So its blocks may be there when those before it end.
+static int launch_early(const struct gpu_device * d, void * stream, const struct gpu_work * work, void ** arguments) {
+    const uint32_t *grid = work->grid, *threads = work->threads;
+    struct cuda_launch_attribute early = {CUDA_LAUNCH_EARLY, 0, {1}};
+    const struct cuda_launch launch = {
+        {grid[0], grid[1], grid[2]}, {threads[0], threads[1], threads[2]}, work->shared, stream, &early, 1};
+    return d->cu->LaunchKernelEx(&launch, work->kernel, arguments, NULL);
+}
+
 static enum gpu_status cuda_launch(struct gpu_device * d, struct gpu_queue * queue, const struct gpu_work * work) {
     cuda_address addresses[GPU_MOST_ARGUMENTS];
     void * arguments[GPU_MOST_ARGUMENTS];
@@ -310,8 +330,13 @@ static enum gpu_status cuda_launch(struct gpu_device * d, struct gpu_queue * que
         if (each->is_place) addresses[i] = address_of(each->place);
         arguments[i] = each->is_place ? (void *) &addresses[i] : (void *) each->bytes;
     }
+    const enum gpu_status entered = enter(d);
+    if (entered != GPU_DONE) return entered;
+    if (waits(d, work->kernel)) return leave(d, result(d->cu, launch_early(d, queue, work, arguments), "cuLaunchKernelEx"));
     const uint32_t *grid = work->grid, *threads = work->threads;
-    INSIDE(d, LaunchKernel, work->kernel, grid[0], grid[1], grid[2], threads[0], threads[1], threads[2], work->shared, queue, arguments, NULL);
+    const int code = d->cu->LaunchKernel(work->kernel, grid[0], grid[1], grid[2], threads[0], threads[1], threads[2], work->shared, queue,
+                                         arguments, NULL);
+    return leave(d, result(d->cu, code, "cuLaunchKernel"));
 }
 
 static enum gpu_status cuda_record_begin(struct gpu_device * d, struct gpu_queue * queue) {

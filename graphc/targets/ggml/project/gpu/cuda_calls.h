@@ -64,10 +64,30 @@ typedef uint64_t cuda_address;
     X(GraphDestroy, cuGraphDestroy, (void * graph))                                                                          \
     X(GraphExecDestroy, cuGraphExecDestroy, (void * executable))
 
+/// What lets a kernel begin while the one before it ends; without it, each begins when the one before has ended.
+#define CUDA_EARLY_CALLS(X)                                                                                                  \
+    X(FuncGetAttribute, cuFuncGetAttribute, (int *, int attribute, void * function))                                         \
+    X(LaunchKernelEx, cuLaunchKernelEx,                                                                                      \
+      (const struct cuda_launch *, void * function, void ** arguments, void ** more))
+
+/// An attribute of a launch: its number, 4 bytes of nothing, and 64 bytes for its value.
+struct cuda_launch_attribute {
+    int number, padding, value[16];
+};
+
+/// A launch: how many blocks along x, y and z, and threads of a block, bytes of shared memory, the stream, and attributes.
+struct cuda_launch {
+    unsigned grid[3], threads[3], shared;
+    void * stream;
+    struct cuda_launch_attribute * attributes;
+    unsigned attribute_count;
+};
+
 struct cuda_library {
 #define CUDA_FIELD(name, there, parameters) int(CUDA_CALL * name) parameters;
     CUDA_CALLS(CUDA_FIELD)
     CUDA_GRAPH_CALLS(CUDA_FIELD)
+    CUDA_EARLY_CALLS(CUDA_FIELD)
 #undef CUDA_FIELD
 };
 
@@ -80,6 +100,8 @@ enum {
     CUDA_CAPTURE_THREAD_LOCAL = 1,
     CUDA_JIT_ERROR_LOG = 5,
     CUDA_JIT_ERROR_LOG_SIZE = 6,
+    CUDA_FUNCTION_PTX_ARCHITECTURE = 5,
+    CUDA_LAUNCH_EARLY = 6,
     CUDA_FUNCTION_MAX_SHARED = 8,
     CUDA_ATTRIBUTE_MULTIPROCESSORS = 16,
     CUDA_ATTRIBUTE_INTEGRATED = 18,
