@@ -36,9 +36,9 @@ class Loaded:
     """
 
     def __init__(self, limit: Memory = None, device: str = "cpu") -> None:
-        self.device, self.given = device, limit
-        self.limit = limit_of(limit, device)
-        if device == "cpu" and self.limit is not None:
+        self.device, self.given = device.strip().lower(), limit
+        self.limit = limit_of(limit, self.device)
+        if self.device == "cpu" and self.limit is not None:
             graphc.limit_rounded_weights(0)  # they would lie beside those that count
         self._models: OrderedDict[object, graphc.Model] = OrderedDict()
         self._largest: dict[object, int] = {}

@@ -351,3 +351,8 @@ def in_use():
         libc.malloc_trim(0)
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return len(list(Path("/proc/self/fd").iterdir())), pages << 12
+
+
+def test_the_cpu_is_the_cpu_however_it_is_written() -> None:
+    loaded = Loaded(device="CPU")
+    assert (loaded.device, loaded.limit, loaded.streams) == ("cpu", None, False)

@@ -34,7 +34,7 @@ PUT_TOGETHER = 16384
 GROUPS = 32
 """Groups that it puts together at a time."""
 
-HELD = 32
+HELD = 16
 """Means of strips that a lane has at once, at most."""
 
 TOGETHER = 3
