@@ -40,7 +40,7 @@ def whether_right(
     side, in these shares."""
     channels = groups * own
     n: Dim = symbol("n") if symbolic else count
-    p: Dim = symbol("p") if symbolic else pixels
+    p: Dim = symbol("p", low=min(pixels, 1)) if symbolic else pixels
     first, second = (channels * part // sum(parts) for part in parts)
 
     def value(image: Scalar, pixel: Scalar, channel: Scalar) -> Scalar:
@@ -69,6 +69,9 @@ def whether_right(
     scratch = np.full(integer(kernel.tensors[-3].size, sizes), np.nan, np.float32)
     counters, result = np.zeros(count, U32), np.full((count, 2, channels), np.nan, np.float32)
     given = [*arrays, scratch, counters, result]
+    if not pixels:
+        both_ways([(kernel, given)], sizes)
+        return
     expected = factors_of(x, groups, scale, shift)
     bound = 2e-5 * np.abs(expected).max()
     if lanes != WARP:
@@ -98,6 +101,11 @@ def whether_right(
 )
 def test_factors(count: int, pixels: int, groups: int, own: int, usual: int, dtype: np.dtype, symbolic: bool) -> None:
     whether_right(count, pixels, groups, own, dtype, symbolic, usual)
+
+
+def test_images_of_no_pixels() -> None:
+    """Nothing is read of them."""
+    whether_right(2, 0, 8, 8, F16, True, 4096)
 
 
 @pytest.mark.parametrize("parts", [(1, 1), (3, 1), (1, 4)])

@@ -183,8 +183,10 @@ class _GroupFactors:
         )
 
     def read(self, name: str, pixel: Scalar, channel: Scalar, layout: Layout) -> Tile:
-        """The same in a tile, of a pixel that there is."""
-        return self.k.map(self.k.tile(name, layout), self.value(pixel, channel, layout, constant(True, np.dtype(bool))))
+        """The same in a tile, of a pixel that there is if there are any."""
+        some = index(self.what.pixels) > ZERO
+        value = NO_INPUTS.select(some, self.value(pixel, channel, layout, some), 0.0)
+        return self.k.map(self.k.tile(name, layout), value)
 
     def put_together(self) -> None:
         """Of an image whose strips are all there."""
@@ -243,10 +245,10 @@ class _GroupFactors:
         def there(value: Callable[[Scalar, Scalar], Scalar]) -> Scalar:
             return NO_INPUTS.select(inside, value(self.image, channel), 0.0)
 
-        factor, added = k.tile("factor", layout), k.tile("added_to_it", layout)
+        factor, term = k.tile("factor", layout), k.tile("term", layout)
         k.map(factor, inverse.value * there(what.scale) if what.scale else inverse.value)
-        k.map(added, (there(what.shift) if what.shift else 0.0) - mean.value * factor.value)
-        for which, tile in enumerate((factor, added)):
+        k.map(term, (there(what.shift) if what.shift else 0.0) - mean.value * factor.value)
+        for which, tile in enumerate((factor, term)):
             offset = (self.image * PER_CHANNEL + which) * what.channels + channel
             k.store(self.result, always(offset), tile, always(inside), largest_width(own, FLOATS))
 
