@@ -114,7 +114,7 @@ def outputs(module: Any, inputs: Mapping[str, Any]) -> list[np.ndarray]:
     return [each.numpy() for each in (found if isinstance(found, tuple) else (found,))]
 
 
-SLOW = {"sdxl_unet": [pytest.mark.thorough]}
+SLOW = {name: [pytest.mark.thorough] for name in ("sdxl_unet", "chroma_transformer", "sd3_transformer")}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, [])) for name in CASES])

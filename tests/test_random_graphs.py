@@ -24,14 +24,14 @@ def drawn(count: int) -> settings:
 
 
 @pytest.mark.slow
-@drawn(220)
+@drawn(100)
 @given(examples())
 def test_random_graphs(example: Example) -> None:
     check(example)
 
 
 @pytest.mark.slow
-@drawn(100)
+@drawn(50)
 @given(examples(2, tuple(LAYERS)))
 def test_random_layers_with_what_is_done_to_their_results(example: Example) -> None:
     check(example)

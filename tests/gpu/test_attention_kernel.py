@@ -34,7 +34,13 @@ def test_attention(batch: int, rows: int, keys: int, width: int, results: int, m
 
 
 @pytest.mark.parametrize(
-    "tiling", [TogetherTiling(2, 64, 1), TogetherTiling(1, 128, 2), TogetherTiling(3, 32, 1)], ids=str
+    "tiling",
+    [
+        TogetherTiling(2, 64, 1),
+        TogetherTiling(1, 128, 2),
+        pytest.param(TogetherTiling(3, 32, 1), marks=pytest.mark.thorough),
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize("case", [each for each in CASES if each[3] <= 128], ids=str)
 def test_attention_of_warps_that_multiply_together(case: tuple, tiling: TogetherTiling) -> None:
@@ -48,7 +54,13 @@ ANYWHERE = [
 """Instructions, and tilings that suit them."""
 
 
-@pytest.mark.parametrize(("instruction", "tiling"), ANYWHERE, ids=str)
+@pytest.mark.parametrize(
+    ("instruction", "tiling"),
+    [
+        pytest.param(*each, id=str(each), marks=[pytest.mark.thorough] * (number % 2))
+        for number, each in enumerate(ANYWHERE)
+    ],
+)
 @pytest.mark.parametrize("case", [*CASES, (1, 70, 40, 512, 512, False, 0.04), (1, 33, 70, 8, 300, True, 0.3)], ids=str)
 def test_attention_by_any_instruction(instruction: str, tiling: AnyTiling, case: tuple) -> None:
     one = INSTRUCTIONS[instruction]

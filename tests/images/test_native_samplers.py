@@ -35,7 +35,11 @@ pytestmark = pytest.mark.skipif(not shutil.which("c++"), reason="needs a C++ com
 
 
 @pytest.fixture(
-    scope="module", params=[["-O0"], ["-O3", "-march=native", "-ffp-contract=fast"]], ids=["plain", "fused"]
+    scope="module",
+    params=[
+        pytest.param(["-O0"], id="plain", marks=pytest.mark.thorough),
+        pytest.param(["-O3", "-march=native", "-ffp-contract=fast"], id="fused"),
+    ],
 )
 def ask(request, tmp_path_factory):
     """The answers of the program to questions; compiled plainly, and with leave to fuse products and sums."""
