@@ -36,8 +36,11 @@ RANGE = (64, 512, 4096, 32768)
 
 SIDES, IMAGES = (64, 128), 2
 """The same of the height and the width of images, those of the latents of pictures of 512 and 1024 pixels; and how many there are
-of them, with and without a prompt. Rows of a number of images, which are the product of three free sizes, are as many as that is
-for each layer: those of the innermost are few, for any picture."""
+of them, with and without a prompt. Rows of images are as many as that is for each layer: those of the innermost are few, for any
+picture."""
+
+SIZES_OF_IMAGES = 3
+"""Free sizes whose product rows of images are: how many images, their height and their width."""
 
 LARGE = 1 << 20
 """More than any cache holds of it: the pixels of a picture of 1024 x 1024."""
@@ -172,7 +175,7 @@ def _mean(chosen: list[Schedule], times: Mapping[Schedule, list[float]]) -> floa
 def _samples(sizes: Sizes) -> list[Sizes]:
     """What sizes may turn out to be."""
     free = symbols(sizes.rows)
-    if len(free) < len(("count", "height", "width")):
+    if len(free) < SIZES_OF_IMAGES:
         return [_sample(sizes, size) for size in RANGE]
     rows = [integer(sizes.rows, dict.fromkeys(free, side)) * IMAGES // side for side in SIDES]
     return [_sample(replace(sizes, rows=each), side) for each, side in zip(rows, SIDES, strict=True)]

@@ -133,7 +133,10 @@ def group_norm(
     scale, shift = (each and of_channels(each, result.ne) for each in (scale, shift))
     width, height, channels, _ = x.ne
     large = usual(width * height) >= MANY_PIXELS and isinstance(channels, int) and _has_lines(x, channels)
-    x = g.stored(x, CHANNELS_LAST) if large and natural_order(x) != CHANNELS_LAST else g.stored(x) if x.work > 2 else x
+    if large and natural_order(x) != CHANNELS_LAST:
+        x = g.stored(x, CHANNELS_LAST)
+    elif x.work > 2:
+        x = g.stored(x)
     if large:
         factors = _group_factors(g, x, scale, shift, groups, epsilon)
 
