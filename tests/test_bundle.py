@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from built_once import built_once
+from suite.quick_cpp import BUNDLED
 
 import graphc
 from graphc import bundle as bundling
@@ -67,6 +68,13 @@ def given():
         "a": rng.standard_normal((2, 3)).astype(np.float32),
         "b": np.arange(4) - 2,
     }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_quickly():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bundling, "OPTIONS", BUNDLED)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -34,6 +34,12 @@ def header_of(files):
     return path
 
 
+def test_no_source_says_where_it_lies():
+    """A program would have folders of the machine that built it; and a compiler's cache would know no project again."""
+    for path, content in render_project(PROGRAMS["flat"](), "flat").items():
+        assert not re.search(r"(?<!static_)\bassert\(|\b__FILE__\b|\bGGML_(ASSERT|ABORT)\(", content), path
+
+
 @given(st.text())
 def test_an_identifier_is_one(text):
     name = identifier(text)

@@ -141,7 +141,7 @@ def first_program(folder):
     return re.sub(r"\bapp\b", "first", cmake)
 
 
-SANITIZED = f"-g -fsanitize=thread {WARNINGS}"
+SANITIZED = f"-g1 -fsanitize=thread {WARNINGS}"
 
 
 def run(folder, *command, **environment):
@@ -161,8 +161,8 @@ def run(folder, *command, **environment):
 def watched(tmp_path_factory):
     """The application, of which ThreadSanitizer watches what is C++."""
     folder = tmp_path_factory.mktemp("together")
-    prefix = f"-DCMAKE_PREFIX_PATH={installed_ggml()}"
-    application(folder, [prefix, f"-DCMAKE_CXX_FLAGS={SANITIZED}", "-DCMAKE_CXX_FLAGS_RELEASE=-O0", *C_OPTIONS])
+    cxx = (f"-DCMAKE_CXX_FLAGS={SANITIZED}", "-DCMAKE_CXX_FLAGS_RELEASE=-O0", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=0")
+    application(folder, [f"-DCMAKE_PREFIX_PATH={installed_ggml()}", *cxx, *C_OPTIONS])
     return folder
 
 

@@ -213,7 +213,9 @@ SPELLINGS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.thorough] * (name == "sdxl_unet")) for name in LAYOUTS]
+)
 def test_names_of_original_layouts(name: str) -> None:
     """Changes of tensors that are several of ours, or lie in another order: as if the checkpoint had them."""
     shapes = LAYOUTS[name]

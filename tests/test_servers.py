@@ -22,10 +22,12 @@ import graphc
 from graphc.backends.guard import TIMEOUT, ServerLost, guarded
 from graphc.backends.install import ENDINGS
 from graphc.backends.rpc import PROTOCOL, Address, Servers, connect, greet
+from graphc.cache import cache_folder
 from graphc.cmake import find_cmake
 from graphc.errors import GraphcError, InputError
 from graphc.ggml_library import ggml
 from graphc.ggml_source import ggml_source
+from graphc.targets.ggml.run.choose.library import load_own
 from graphc.targets.ggml.run.device.options import memory_limits
 
 pytestmark = pytest.mark.slow
@@ -62,8 +64,11 @@ def environment(tmp_path_factory):
     """Variables with which a process finds the backend."""
     cache = tmp_path_factory.mktemp("cache")
     source = ggml_source()
-    (cache / "graphc" / "ggml").mkdir(parents=True)
-    shutil.copytree(source, cache / "graphc" / "ggml" / source.name, symlinks=True, copy_function=os.link)
+    kept = cache / "graphc"
+    (kept / "ggml").mkdir(parents=True)
+    shutil.copytree(source, kept / "ggml" / source.name, symlinks=True, copy_function=os.link)
+    load_own()  # takes a minute where it is not in the cache
+    shutil.copytree(cache_folder("kernels"), kept / "kernels", copy_function=os.link)
     variables = {**os.environ, "XDG_CACHE_HOME": str(cache), "OMP_WAIT_POLICY": "passive"}
     command = [*GRAPHC, "backend", "install", "rpc"]
     subprocess.run(command, env=variables, check=True, timeout=600, capture_output=True)

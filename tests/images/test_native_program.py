@@ -6,13 +6,16 @@ import shutil
 import subprocess
 import unicodedata
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from built_once import built_once
 from PIL import Image
+from suite.quick_cpp import OPTIONS
 
+import graphc
 import graphc_images
 from graphc_images.bundling import NATIVE, PROGRAM, bundle, facts_of
 from graphc_images.errors import ImageError, ModelError, SettingError
@@ -38,10 +41,15 @@ def pipeline():
     return graphc_images.load()
 
 
-@pytest.fixture(scope="module")
-def program(pipeline, tmp_path_factory):
+@pytest.fixture(scope="module", params=["quickly", pytest.param("usually", marks=pytest.mark.thorough)])
+def program(pipeline, tmp_path_factory, request):
     """The program of the small model, built once for all processes that run tests."""
-    made = built_once(tmp_path_factory, "native", lambda folder: bundle(pipeline, folder / "painter"))
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "quickly":
+            patch.setattr(graphc, "build_application", partial(graphc.build_application, cmake_args=OPTIONS))
+        made = built_once(
+            tmp_path_factory, f"built {request.param}", lambda folder: bundle(pipeline, folder / "painter")
+        )
     return made / "painter" / PROGRAM
 
 

@@ -155,7 +155,7 @@ def test_a_server_that_is_killed_again_and_again(models, tmp_path):
     data = tmp_path / "data"
     for number in range(3):
         server = Process(models, data)
-        body = {**SMALL, "steps": 200, "force_task_id": f"job {number}".replace(" ", "-"), "save_images": True}
+        body = {**SMALL, "steps": 100, "force_task_id": f"job {number}".replace(" ", "-"), "save_images": True}
         with pytest.raises(httpx.HTTPError):
             server.client.post("/sdapi/v1/txt2img", json=body, timeout=0.2)
         server.kill()

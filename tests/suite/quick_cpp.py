@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from graphc import bundle
 from graphc.build import build, installed_ggml
 
 WARNINGS = "-Wall -Wextra -Wpedantic -Werror"
@@ -18,6 +19,15 @@ OPTIONS = (
     *C_OPTIONS,
 )
 """cmake's; our own code for the CPU has its options from the project."""
+
+FROM_SOURCE = (
+    *(f"-DCMAKE_{each}_FLAGS_RELEASE=-O1 -DNDEBUG" for each in ("C", "CXX")),
+    "-DCMAKE_UNITY_BUILD_BATCH_SIZE=0",
+)
+"""The same where ggml is compiled too, and has to compute."""
+
+BUNDLED = (*bundle.OPTIONS, *FROM_SOURCE)
+"""How bundles are compiled, in place of `bundle.OPTIONS`."""
 
 
 def build_quickly(project: Path) -> Path:

@@ -40,7 +40,8 @@ GRAPHC_API struct graphc_builder * graphc_builder_new(struct ggml_context * cont
                                                       const struct graphc_functions * own, int threads, bool fast);
 GRAPHC_API void graphc_builder_free(struct graphc_builder * b);
 
-/// A device that computes what is built, besides the CPU: its backend's name, and whether it may round what it multiplies.
+/// A device that computes what is built, besides the CPU: its backend's name, and whether it may round what it multiplies. There are
+/// GRAPHC_MOST_DEVICES at most.
 GRAPHC_API void graphc_builder_device(struct graphc_builder * b, ggml_backend_t device, const char * name, bool fast);
 
 /// Takes the ways that were measured to be the fastest (by `graphc tune`), a line for each: what the choice depends on, `=`, the way.

@@ -5,7 +5,6 @@
 #include "build.h"
 #include "composites.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,6 @@
 
 #include "residence.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -52,7 +51,6 @@ void graphc_residence_free(struct graphc_residence * r) {
 }
 
 void graphc_residence_device(struct graphc_residence * r, const char * name, size_t limit, size_t free) {
-    assert(r->devices < GRAPHC_MOST_DEVICES);
     struct holder * made = &r->holders[r->devices++];
     snprintf(made->name, sizeof made->name, "%s", name);
     made->limit = limit != 0 ? limit : free != 0 ? free - free / 16 : UNKNOWN_MEMORY;

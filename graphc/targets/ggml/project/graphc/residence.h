@@ -22,7 +22,8 @@ struct graphc_residence;
 GRAPHC_API struct graphc_residence * graphc_residence_new(size_t weights, bool spill);
 GRAPHC_API void graphc_residence_free(struct graphc_residence * r);
 
-/// The next device: its name in messages, and the bytes that it may use; if 0, as many as it says are free, but for some.
+/// The next of GRAPHC_MOST_DEVICES at most: its name in messages, and the bytes that it may use; if 0, as many as it says are free, but
+/// for some.
 GRAPHC_API void graphc_residence_device(struct graphc_residence * r, const char * name, size_t limit, size_t free);
 
 /// The next weight that a run reads, by the bytes that it takes on a device: one of which only rows are read (`rows`) stays on the host
