@@ -27,8 +27,8 @@ FAST_FLAGS = (
     *("--param=avoid-fma-max-bits=0", "--param=ipa-cp-unit-growth=0", "-Wno-unused-command-line-argument"),
 )
 """A fused multiplication and addition rounds once: what these sums want. For some processors GCC would leave it out where a loop
-has but one sum, which would then differ from those of other loops. Nor shall it copy functions for arguments that it guesses: what
-gains by that is inlined already, and the rest takes a third more time to compile. clang has no such parameters."""
+has but one sum, which would then differ from those of other loops. Nor shall it copy functions for arguments that it guesses:
+what gains by that is inlined already, and the rest takes a third more time to compile. clang has no such parameters."""
 
 ROUTINE_FLAGS = tuple("-O2" if flag == "-O3" else flag for flag in FLAGS)
 """How routines for all types are compiled: the same bits as in a file of kernels, in half the room."""
