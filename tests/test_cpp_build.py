@@ -576,7 +576,10 @@ def test_a_damaged_file_is_refused_or_read(compiled, tmp_path):
         assert status == 0 or "error: " in said
 
 
-def test_build_makes_a_program_and_the_example(tmp_path):
+@pytest.mark.parametrize(
+    "options", [pytest.param(OPTIONS, id="quickly"), pytest.param((), id="usually", marks=pytest.mark.thorough)]
+)
+def test_build_makes_a_program_and_the_example(tmp_path, options):
     program = PROGRAMS["blocks"]()
     project = write_project(program, tmp_path / "the project", "My Model 2")
     write_engine(project / "model.gguf", program, arrays(program).__getitem__)
@@ -589,7 +592,7 @@ def test_build_makes_a_program_and_the_example(tmp_path):
             stages.append(title)
             return nullcontext(lambda amount: None)
 
-    binary = build(project, jobs=2, progress=Recorder())
+    binary = build(project, cmake_args=options, jobs=2, progress=Recorder())
     assert stages == ["configure", "compile"]
     status, said = run_program(binary, "--engine", project / "model.gguf", "--random", 3)
     assert status == 0, said

@@ -75,15 +75,18 @@ static inline __attribute__((always_inline)) vector wave(vector x, bool cosine) 
     return (vector) ((integers) choose((quarters & 1) != 0, c, s) ^ (quarters & 2) << 30);
 }
 
-/// Two numbers between which results are kept, if the activation does no more than that.
-struct bounds {
-    bool kept;
-    float low, high;
-};
+/// The simple activation that one is; IDENTITY for all others, of which `is_simple` is false.
+static inline struct simple_activation simple_of(const struct graphc_activation * activation) {
+    switch (activation->function) {
+        case GRAPHC_RELU: return (struct simple_activation){CLAMP, 0, INFINITY};
+        case GRAPHC_CLIP: return (struct simple_activation){CLAMP, activation->a, activation->b};
+        case GRAPHC_HARD_SWISH: return (struct simple_activation){HARD_SWISH, 0, 0};
+        default: return (struct simple_activation){IDENTITY, 0, 0};
+    }
+}
 
-static inline struct bounds bounds_of(const struct graphc_activation * activation) {
-    const bool relu = activation->function == GRAPHC_RELU, clip = activation->function == GRAPHC_CLIP;
-    return (struct bounds){relu || clip, clip ? activation->a : 0, clip ? activation->b : INFINITY};
+static inline bool is_simple(const struct graphc_activation * activation) {
+    return activation->function == GRAPHC_NO_ACTIVATION || simple_of(activation).function != IDENTITY;
 }
 
 /// One of the functions; which one is a constant where this is called.
@@ -94,7 +97,7 @@ static inline __attribute__((always_inline)) vector activated(int function, vect
         case GRAPHC_SWISH: return x * sigmoid(x * a);
         case GRAPHC_GATE: return x * sigmoid(x * (a + b * x * x));
         case GRAPHC_SIGMOID: return sigmoid(x);
-        case GRAPHC_HARD_SWISH: return x * between((x + 3.0f) / 6.0f, 0, 1);
+        case GRAPHC_HARD_SWISH: return hard_swish(x);
         case GRAPHC_CLIP: return between(x, a, b);
         case GRAPHC_LEAKY_RELU: return choose(x < all(0), x * a, x);
         case GRAPHC_TANH: return hyperbolic_tangent(x);

@@ -93,7 +93,7 @@ void graphc_scaled_sum(struct ggml_tensor * dst, int ith, int nth, void * userda
     enum { AT_ONCE = 1024 };  // elements; where a part begins does not depend on the number of threads
     const struct graphc_scaled_sum_settings * s = userdata;
     const struct addends a = addends_of(dst);
-    const struct bounds bounds = bounds_of(&s->activation);
+    const struct simple_activation simple = simple_of(&s->activation);
     const int64_t across = parts_of(a.ne[0], AT_ONCE), units = elements(dst) / a.ne[0] * across;
     const float * ends[GGML_MAX_SRC];
     for (int i = 0; i < a.count; ++i) ends[i] = end_of(dst->src[i]);
@@ -109,11 +109,11 @@ void graphc_scaled_sum(struct ggml_tensor * dst, int ith, int nth, void * userda
             vector sum = addend_at(from[0], a.step[0][0], i, count - i, ends[0]);
             if (s->scaled) sum *= addend_at(from[1], a.step[1][0], i, count - i, ends[1]);
             for (int each = 1 + s->scaled; each < a.count; ++each) sum += addend_at(from[each], a.step[each][0], i, count - i, ends[each]);
-            if (bounds.kept) sum = between(sum, bounds.low, bounds.high);
+            sum = simply_activated(simple, sum);
             if (count - i >= WIDTH) *(unaligned *) (to + i) = sum;
             else copy((const float *) &sum, 1, count - i, to + i);
         }
-        if (!bounds.kept && s->activation.function != GRAPHC_NO_ACTIVATION) activate(&s->activation, to, NULL, count, to);
+        if (!is_simple(&s->activation)) activate(&s->activation, to, NULL, count, to);
     }
 }
 

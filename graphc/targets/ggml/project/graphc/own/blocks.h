@@ -371,9 +371,7 @@ static inline void finish(const struct block * b, int64_t top, int64_t bottom) {
 
 /// Has tiles take an activation.
 static inline void end_by(struct ends * ends, const struct graphc_activation * activation) {
-    const struct bounds bounds = bounds_of(activation);
-    ends->bounded = bounds.kept, ends->low = bounds.low, ends->high = bounds.high;
-    ends->activate = bounds.kept || activation->function == GRAPHC_NO_ACTIVATION ? NULL : activate, ends->activation = activation;
+    ends->simple = simple_of(activation), ends->activate = is_simple(activation) ? NULL : activate, ends->activation = activation;
 }
 
 /// What tiles do with the sums of a block's first element and those after it; the block is told what is left to be done.
@@ -475,7 +473,7 @@ static __attribute__((noinline, unused)) BY_MATRIX_UNIT void multiply_parts(stru
     struct ends ends = first;
     struct edge edge;
     if (b->columns % TILE_ROWS != 0) prepare_edge(&edge, &ends);
-    const bool ends_here = first.others->from == NULL && !first.bounded && first.activate == NULL;
+    const bool ends_here = first.others->from == NULL && first.simple.function == IDENTITY && first.activate == NULL;
     const bool plain = b->parts == ONE_PART && ends_here && !first.added;  // all sums are added to others in the same order
     struct soon soon = next_block(b, parts_of(b->rows, high) * parts_of(b->columns, PANEL), steps);
     begin_tiles(high);

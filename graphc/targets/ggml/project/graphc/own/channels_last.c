@@ -26,14 +26,14 @@ struct pixels {
     int64_t last;
     float * to;
     int64_t down;
-    struct bounds bounds;
+    struct simple_activation simple;
 };
 
 /// So many vectors of sums as they become the result, of channels from one on.
 static inline __attribute__((always_inline)) void end_run(int count, const vector * sums, int64_t channel, const struct pixels * p) {
 #pragma GCC unroll 8
     for (int i = 0; i < count; ++i) {
-        *(unaligned *) (p->to + i * p->down + channel) = p->bounds.kept ? between(sums[i], p->bounds.low, p->bounds.high) : sums[i];
+        *(unaligned *) (p->to + i * p->down + channel) = simply_activated(p->simple, sums[i]);
     }
 }
 
@@ -114,7 +114,7 @@ static void pack_each(struct windows_of_channels * w, const struct graphc_conv_2
     const int64_t some = parts_of(there, WIDTH), places = kernel->ne[0] * kernel->ne[1];
     w->s = s, w->kw = kernel->ne[0], w->kh = kernel->ne[1], w->there = there;
     w->pixels = (struct pixels){.step = step, .below = s->d1 * w->width * step, .down = down, .vectors = (int) some};
-    w->pixels.line = w->kw * MOST_VECTORS * WIDTH, w->pixels.last = there - WIDTH, w->pixels.bounds = bounds_of(&s->activation);
+    w->pixels.line = w->kw * MOST_VECTORS * WIDTH, w->pixels.last = there - WIDTH, w->pixels.simple = simple_of(&s->activation);
     w->pixels.first = bias == NULL ? NULL : (const float *) bias->data + start;
     float turned[MOST_OF_KERNEL * WIDTH] __attribute__((aligned(64)));
     for (int64_t v = 0; v < some; ++v) {
@@ -147,7 +147,7 @@ static void convolve_line(const struct windows_of_channels * w, int64_t y, const
             p.kernel += first * MOST_VECTORS * WIDTH, p.from += first * s->d0 * p.step;
             any_pixel(&p, (int) (behind - first), s->d0 * p.step);
         }
-        if (p.bounds.kept || s->activation.function == GRAPHC_NO_ACTIVATION) continue;
+        if (is_simple(&s->activation)) continue;
         for (int64_t i = 0; i < count; ++i) activate(&s->activation, p.to + i * p.down, NULL, w->there, p.to + i * p.down);
     }
 }

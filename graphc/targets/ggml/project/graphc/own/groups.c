@@ -56,7 +56,7 @@ struct group_pixels {
     int rows, columns, channels;
     float * to;
     int64_t down;
-    struct bounds bounds;
+    struct simple_activation simple;
 };
 
 /// Adds the products of a group's channel at all pixels, the first three of which are read at `at`, the others at `later`, and a row of a panel.
@@ -99,7 +99,7 @@ static inline __attribute__((always_inline)) void group_tile(int count, enum spr
 #pragma GCC unroll 8
     for (int i = 0; i < count; ++i) {
         for (int j = VECTORS - 1; j >= 0; --j) {
-            *(unaligned *) (p->to + i * p->down + j * p->beside) = p->bounds.kept ? between(sums[i][j], p->bounds.low, p->bounds.high) : sums[i][j];
+            *(unaligned *) (p->to + i * p->down + j * p->beside) = simply_activated(p->simple, sums[i][j]);
         }
     }
 }
@@ -271,10 +271,10 @@ void graphc_conv_2d_groups_last(struct ggml_tensor * dst, int ith, int nth, void
     const struct group_cut c = cut_groups(dst, s, nth);
     const int64_t down = parts_of(s->height, c.lines), across = parts_of(s->width, c.pixels), areas = down * across, units = dst->ne[3] * c.ranges * areas;
     const group_tile_function * tiles = each < WIDTH ? narrow_group_tiles[each] : each % PANEL == 0 ? one_group_tiles : group_of_vector_tiles;
-    const struct bounds bounds = bounds_of(&s->activation);
+    const struct simple_activation simple = simple_of(&s->activation), none = {IDENTITY, 0, 0};
     static const float nothing[PANEL];
     float packed[PANEL * DEPTH] __attribute__((aligned(64)));
-    struct group_pixels p = {.below = s->d1 * image->ne[1] * channels, .right = s->d0 * channels, .bounds = bounds};
+    struct group_pixels p = {.below = s->d1 * image->ne[1] * channels, .right = s->d0 * channels};
     for (int64_t unit; (unit = take(&s->turns, units, ith, nth)) < units;) {
         const int64_t batch = unit / areas / c.ranges, range = unit / areas % c.ranges, top = unit / across % down * c.lines, left = unit % across * c.pixels;
         const struct area a = {top, min_of(top + c.lines, s->height), left, min_of(left + c.pixels, s->width)};
@@ -291,11 +291,11 @@ void graphc_conv_2d_groups_last(struct ggml_tensor * dst, int ith, int nth, void
                 deep = min_of(depth - k, most);
                 if (!stays) pack_vectors(kernel, channel, second, k, deep, packed);
                 p.first = k > 0 ? NULL : bias == NULL ? nothing : (const float *) bias->data + channel;
-                p.channels = (int) (deep / places), p.line = kernel->ne[0] * p.channels * PANEL, p.bounds.kept = bounds.kept && k + deep == depth;
+                p.channels = (int) (deep / places), p.line = kernel->ne[0] * p.channels * PANEL, p.simple = k + deep == depth ? simple : none;
                 convolve_area(tiles, &p, kernel, image, s, &a, from + group + k / places, to + channel, stays ? panels_at(s->panels, j, k) : packed);
             }
         }
-        if (bounds.kept || s->activation.function == GRAPHC_NO_ACTIVATION) continue;
+        if (is_simple(&s->activation)) continue;
         for (int64_t y = a.top; y < a.bottom; ++y) {
             for (int64_t x = a.left; x < a.right; ++x) {
                 float * at = to + (y * s->width + x) * channels + start;

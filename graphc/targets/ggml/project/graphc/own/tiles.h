@@ -201,6 +201,20 @@ static inline vector rough_inverse(vector x) {
 /// x between two numbers; NaN stays.
 static inline vector between(vector x, float low, float high) { return smaller(all(high), larger(all(low), x)); }
 
+/// x min(max(x + 3, 0), 6) / 6.
+static inline vector hard_swish(vector x) { return between(x + 3.0f, 0, 6) * (x * (1 / 6.0f)); }
+
+/// An activation of few instructions, which sums have before they leave their registers: none, two numbers between which they are kept, or
+/// a hard swish.
+struct simple_activation {
+    enum { IDENTITY, CLAMP, HARD_SWISH } function;
+    float low, high;
+};
+
+static inline __attribute__((always_inline)) vector simply_activated(struct simple_activation s, vector x) {
+    return s.function == CLAMP ? between(x, s.low, s.high) : s.function == HARD_SWISH ? hard_swish(x) : x;
+}
+
 /// exp(x) for x from -87.3 to 88.8, to a unit in the last place; from 88.73 on, infinity.
 static inline vector power_of_e(vector x) {
     const vector shifter = all(12582912.0f + 127);  // 1.5 * 2^23 + 127: a sum with it ends in the bits of a rounded exponent
@@ -324,10 +338,10 @@ struct graphc_activation;
 typedef void activate_function(const struct graphc_activation *, const float *, const float *, int64_t, float *);
 
 /// What becomes of a tile's sums: they are added to what is there, if `added`; then come `others`, up to the first that is not there;
-/// then they are kept between two numbers, if `bounded`, or there is `activate`, which computes an activation.
+/// then comes an activation: a simple one, or what `activate` computes.
 struct ends {
-    bool added, bounded;
-    float low, high;
+    bool added;
+    struct simple_activation simple;
     struct addend others[ADDENDS];
     activate_function * activate;
     const struct graphc_activation * activation;
@@ -353,8 +367,7 @@ static inline vector added_at(const struct addend * a, int row, int column) {
 /// A tile's sums, of so many vectors from row to row, as they become the result.
 static inline __attribute__((always_inline)) void end_sums(float * sums, int rows, int vectors, const struct ends * ends, float * c,
                                                            int64_t ldc) {
-    const bool bounded = ends->bounded;
-    const float low = ends->low, high = ends->high;
+    const struct simple_activation simple = ends->simple;
     float * to = ends->activate == NULL ? c : sums;
     const int64_t step = ends->activate == NULL ? ldc : vectors * WIDTH;
     for (int i = 0; i < rows; ++i) {
@@ -363,7 +376,7 @@ static inline __attribute__((always_inline)) void end_sums(float * sums, int row
             if (ends->added) sum += *(const unaligned *) (c + i * ldc + j);
             if (ends->others[0].from != NULL) sum += added_at(&ends->others[0], i, j);
             if (ends->others[1].from != NULL) sum += added_at(&ends->others[1], i, j);
-            *(unaligned *) (to + i * step + j) = bounded ? between(sum, low, high) : sum;
+            *(unaligned *) (to + i * step + j) = simply_activated(simple, sum);
         }
     }
     if (ends->activate == NULL) return;
@@ -476,8 +489,7 @@ static inline __attribute__((always_inline)) void tile(bool pairs, bool turned, 
     const struct addend * other = ends->others;
     const bool vector_alone = other->from != NULL && other->along && other->down == 0 && other[1].from == NULL && !ends->added;
     if (vector_alone && ends->activate == NULL) {  // in registers
-        const bool bounded = ends->bounded;
-        const float low = ends->low, high = ends->high;
+        const struct simple_activation simple = ends->simple;
         vector each[VECTORS];
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; ++j) each[j] = *(const unaligned *) (other->from + j * WIDTH);
@@ -485,13 +497,12 @@ static inline __attribute__((always_inline)) void tile(bool pairs, bool turned, 
         for (int i = 0; i < rows; ++i) {
 #pragma GCC unroll 4
             for (int j = 0; j < vectors; ++j) {
-                const vector sum = sums[i][j] + each[j];
-                *(unaligned *) (c + i * ldc + j * WIDTH) = bounded ? between(sum, low, high) : sum;
+                *(unaligned *) (c + i * ldc + j * WIDTH) = simply_activated(simple, sums[i][j] + each[j]);
             }
         }
         return;
     }
-    if (ends->others->from != NULL || ends->bounded || ends->activate != NULL) {
+    if (ends->others->from != NULL || ends->simple.function != IDENTITY || ends->activate != NULL) {
         float workspace[ROWS * PANEL] __attribute__((aligned(64)));
 #pragma GCC unroll 16
         for (int i = 0; i < rows; ++i) {

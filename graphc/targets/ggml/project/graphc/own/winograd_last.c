@@ -151,7 +151,7 @@ static void write_tile(const struct plan_last * p, struct ggml_tensor * dst, con
                        const float * products, int64_t t, int64_t row, int64_t count) {
     enum { PLACES = SIDE_4 + 2 };
     const struct ggml_tensor * image = dst->src[0], * other;
-    const struct bounds bounds = bounds_of(&s->activation);
+    const struct simple_activation simple = simple_of(&s->activation);
     const int64_t tile = t % p->tiles, batch = t / p->tiles, left = left_of(p, s, tile), top = top_of(p, s, tile);
     const float * pixels_of_image = (const float *) image->data + batch * p->height * p->width * p->channels;
     vector m[MOST_PLACES], pixels[SIDE_4 * SIDE_4], seen = all(0);
@@ -170,11 +170,11 @@ static void write_tile(const struct plan_last * p, struct ggml_tensor * dst, con
             for (int source = 3; source < GGML_MAX_SRC && (other = dst->src[source]) != NULL; ++source) {
                 *pixel += some_of((const float *) other->data + number * step(other, 1) + row, count);
             }
-            if (bounds.kept) *pixel = between(*pixel, bounds.low, bounds.high);
+            *pixel = simply_activated(simple, *pixel);
             float * to = (float *) dst->data + number * dst->ne[0] + row;
             if (count == WIDTH) *(unaligned *) to = *pixel;
             else copy((const float *) pixel, 1, count, to);
-            if (!bounds.kept && s->activation.function != GRAPHC_NO_ACTIVATION) activate(&s->activation, to, NULL, count, to);
+            if (!is_simple(&s->activation)) activate(&s->activation, to, NULL, count, to);
         }
     }
 }
