@@ -6,6 +6,7 @@ import tarfile
 
 import pytest
 from cpp_programs import PROGRAMS
+from suite.quick_cpp import OPTIONS
 
 from graphc import build as building
 from graphc import cmake, ggml_source
@@ -159,7 +160,7 @@ def test_code_that_does_not_compile_is_a_build_error(tmp_path):
     write_project(PROGRAMS["flat"](), tmp_path)
     (tmp_path / "runtime" / "graphc" / "arguments.cpp").write_text("#error this is not C++\n")  # what is compiled first
     with pytest.raises(BuildError, match=r"(?s)could not be compiled:.*this is not C\+\+"):
-        build(tmp_path, jobs=1)
+        build(tmp_path, cmake_args=OPTIONS, jobs=1)
 
 
 @pytest.mark.slow
