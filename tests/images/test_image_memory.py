@@ -334,14 +334,14 @@ def test_nothing_is_left_of_models_that_were_switched(file, tmp_path):
         pipeline("a circle", steps=1, seed=1, width=64, height=64)
         pipeline.close()
 
-    for number in range(2):
+    for number in range(4):
         used(number)
     before = in_use()
-    for number in range(10):
+    for number in range(20):
         used(number)
     after = in_use()
     assert after[0] <= before[0], "descriptors"
-    assert after[1] - before[1] < 20 << 20, "2 MiB for each, where a model has 20"
+    assert after[1] - before[1] < 20 << 20, "a MiB for each, where a model has 20"
 
 
 def in_use():
