@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,8 @@ from graphc.ir.types import F32
 from graphc.runtime.model import Model
 from graphc.shapes import Dim, symbol
 from graphc.targets.ggml.lowering.builder import Builder
-from graphc.targets.ggml.program.program import Output, Program
+from graphc.targets.ggml.program.bound import SizeChecks
+from graphc.targets.ggml.program.program import Call, Output, Program
 from graphc.targets.ggml.program.tensor import ProgramError, Tensor
 from graphc.targets.ggml.run.device.options import Place
 
@@ -77,6 +80,58 @@ def test_possible_sizes_of_the_same_models(result, shape: tuple[Dim, ...]) -> No
     with pytest.raises(InputError):
         model.run(x=np.zeros((2, 8), np.float32))
     assert model.run(x=np.zeros((9, 8), np.float32))["y"].size
+
+
+def two_images() -> Program:
+    """Layers that are alike, of images of two sizes."""
+    program = Program("layers")
+    builder = Builder(program)
+    for name in ("h", "w"):
+        layer = program.add_input(name, F32, (symbol(name), 8), "F32")
+        for _ in range(5):
+            layer = builder.binary("ggml_add", builder.unary("ggml_relu", layer), layer)
+        program.outputs.append(Output(f"{name}_after", F32, (symbol(name), 8), layer))
+    return program
+
+
+def test_what_is_alike_is_checked_once_and_what_stays_not_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[str] = []
+
+    def counted(program: Program, call: Call, binding: dict[str, int]) -> None:
+        checked.append(f"{call.function} of {list(binding.values())}")
+
+    program = two_images()
+    checks = SizeChecks(program, range(len(program.calls)))
+    monkeypatch.setattr("graphc.targets.ggml.program.bound._check", counted)
+    checks.check({"h": 3, "w": 4})
+    kinds = {(call.function, call.result.ne) for call in program.calls}
+    assert len(checked) == len(kinds) < len(program.calls)
+    checked.clear()
+    checks.check({"h": 3, "w": 5})
+    assert len(checked) == len(kinds) // 2
+    checked.clear()
+    checks.check({"h": 3, "w": 5})
+    assert not checked
+
+
+def test_what_was_refused_is_refused_again() -> None:
+    model = model_of(large_kernel, (1, 1, H - 6, 2))
+    for height in (3, 3, 9, 3):
+        with pytest.raises(InputError, match="larger than the image") if height == 3 else nullcontext():
+            model.run(x=np.zeros((height, 8), np.float32))
+
+
+def test_sizes_that_a_call_does_not_give_are_refused() -> None:
+    """Where a file says that a result has other sizes than ggml will give it, what reads it would read something else."""
+    program = two_images()
+    (call, *others), result = program.calls, program.calls[0].result
+    wrong = Tensor("F32", (8, H * H, 1, 1), (4, 32, H * H * 32, H * H * 32), 2, call=0)
+    program.calls[:] = [Call(call.function, call.args, wrong), *others]
+    checks = SizeChecks(program, [0])
+    with pytest.raises(InputError, match=r"h = 3: ggml_relu makes \[8, 3, 1, 1\], and the program says \[8, 9, 1, 1\]"):
+        checks.check({"h": 3})
+    assert result.ne == (8, H, 1, 1)
+    checks.check({"h": 1})
 
 
 def test_a_view_that_is_an_output_keeps_its_numbers() -> None:

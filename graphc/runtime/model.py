@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from graphc.records import dataclass
 from graphc.runtime.lent import lent
 from graphc.runtime.turns import Turns
 from graphc.shapes import Dim, Expr, bind, integer, symbols
-from graphc.shapes.ranges import range_of
+from graphc.shapes.ranges import SizeRange, range_of
 from graphc.targets.ggml.program.program import Input, Program
 from graphc.targets.ggml.run.device.options import CPU, Place, memory_limits
 from graphc.targets.ggml.run.executor import Executor
@@ -140,6 +141,8 @@ class Model:
 
     def _targets(self, targets: Mapping[str, Any]) -> dict[int, np.ndarray]:
         """What outputs are written into, by their numbers. Raises InputError."""
+        if not targets:
+            return {}
         numbers = {info.name: index for index, info in enumerate(self.outputs)}
         if unknown := [name for name in targets if name not in numbers]:
             raise InputError(f"the model has no output {', '.join(unknown)}; it has {_list(numbers)}")
@@ -357,7 +360,7 @@ def as_arrays(feed: Any, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
             array = lent(given)
         except InputError as error:
             raise InputError(f"{name}: {error}") from error
-        found[name] = array.astype(array.dtype.newbyteorder("="), copy=False)
+        found[name] = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
     return found
 
 
@@ -406,20 +409,26 @@ def _check_declaration(declared: Input, array: np.ndarray, binding: dict[str, in
         yield f"{declared.name}: {array.ndim} axes {list(array.shape)}, must be {len(declared.shape)} {expected}"
         return
     for size, dim in zip(array.shape, declared.shape, strict=True):
-        atoms = symbols(dim)
-        if len(atoms) == 1 and isinstance(dim, Expr) and str(dim) in atoms:
-            binding.setdefault(str(dim), int(size))
+        if (own := _symbol(dim)) is not None:
+            binding.setdefault(own[0], int(size))
+
+
+@lru_cache(maxsize=1024)
+def _symbol(dim: Dim) -> tuple[str, SizeRange] | None:
+    """The name and the range of the symbol that a size is, if it is nothing else."""
+    atom = symbols(dim).get(str(dim))
+    return None if atom is None else (atom.name, range_of(atom))
 
 
 def _check_sizes(declared: Input, array: np.ndarray, binding: Mapping[str, int]) -> Iterable[str]:
     for axis, (size, dim) in enumerate(zip(array.shape, declared.shape, strict=True)):
-        where = f"{declared.name}: axis {axis} has size {size}"
-        atom = symbols(dim).get(str(dim))
-        if atom is not None and (misfit := range_of(atom).misfit(size)):
-            hint = f"; one compiled with --dim {dim}=0.. may take it" if size == 0 and atom.low == 1 else ""
-            yield f"{where}, must be {misfit} ({dim}){hint}"
-        elif size != (expected := bind(dim, binding)):
-            yield f"{where}, must be {expected}" + (f" ({dim})" if isinstance(dim, Expr) else "")
+        own = _symbol(dim)
+        if own is not None and (misfit := own[1].misfit(size)):
+            hint = f"; one compiled with --dim {dim}=0.. may take it" if size == 0 and own[1].low == 1 else ""
+            yield f"{declared.name}: axis {axis} has size {size}, must be {misfit} ({dim}){hint}"
+        elif size != (expected := bind(dim, binding) if own is None else binding[own[0]]):
+            size_text = f"{expected} ({dim})" if isinstance(dim, Expr) else f"{expected}"
+            yield f"{declared.name}: axis {axis} has size {size}, must be {size_text}"
 
 
 def _list(names: Iterable[str]) -> str:

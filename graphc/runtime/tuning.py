@@ -19,7 +19,7 @@ from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
 from graphc.runtime.model import Model, prepared
 from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX
-from graphc.targets.ggml.program.sections import Section
+from graphc.targets.ggml.program.sections import Section, kernels_run
 from graphc.targets.ggml.program.tensor import Tensor
 from graphc.targets.ggml.run.choose.choices import kind_of
 from graphc.targets.ggml.run.device.tensors import upload
@@ -160,7 +160,8 @@ def alone(graph: BuiltGraph, index: int) -> Section:
             elif arg.call >= 0 and arg.call not in calls:
                 reads.add(arg.call)
     given = tuple(sorted(reads))
-    return Section(tuple(sorted(calls)), given, (index,), tuple(sorted(inputs)), (), frozenset(), uses)
+    kernels = kernels_run(program, calls)
+    return Section(tuple(sorted(calls)), given, (index,), tuple(sorted(inputs)), (), frozenset(), uses, kernels)
 
 
 def numbers_for(graph: BuiltGraph) -> list[np.ndarray]:

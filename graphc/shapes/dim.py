@@ -92,7 +92,7 @@ FUNCTIONS: Mapping[str, Callable[[int, int], int]] = {"//": floordiv, "%": mod, 
 class Expr:
     """A sum of monomials: `{(h, h): 2, (w,): 1, (): 3}` is 2*h*h + w + 3. Immutable."""
 
-    __slots__ = ("_canonical", "_samples", "terms")
+    __slots__ = ("_canonical", "_hash", "_samples", "terms")
 
     def __init__(self, terms: Mapping[Monomial, int]) -> None:
         found = tuple(terms.items())
@@ -101,6 +101,7 @@ class Expr:
         self.terms: tuple[tuple[Monomial, int], ...] = found
         self._canonical: Dim | None = None
         self._samples: tuple[int, ...] | None = None
+        self._hash: int | None = None
 
     @property
     def samples(self) -> tuple[int, ...]:
@@ -125,7 +126,9 @@ class Expr:
         return self._canonical
 
     def __hash__(self) -> int:
-        return hash(self.samples)
+        if self._hash is None:
+            self._hash = hash(self.samples)
+        return self._hash
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -309,6 +312,18 @@ def integer(dim: Dim, binding: Mapping[str, int]) -> int:
     value = bind(dim, binding)
     assert not isinstance(value, Expr)
     return value
+
+
+class Values(dict[Dim, int]):
+    """The values of dims where every symbol has one, as `integer` gives them: each is computed when it is asked for first."""
+
+    def __init__(self, binding: Mapping[str, int]) -> None:
+        super().__init__()
+        self._binding = binding
+
+    def __missing__(self, dim: Dim) -> int:
+        value = self[dim] = integer(dim, self._binding)
+        return value
 
 
 def lower_bound(dim: Dim) -> int | None:

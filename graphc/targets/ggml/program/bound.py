@@ -7,63 +7,90 @@ that an input of an impossible size is an error and not the end of the process.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from graphc.errors import InputError, ShapeError
 from graphc.ir.interp import bound as with_sizes
 from graphc.kernels.use import KernelUse
-from graphc.shapes import Expr, bind, integer, symbols
+from graphc.shapes import Expr, bind, integer
 from graphc.targets.ggml.program.calls import CALLS
 from graphc.targets.ggml.program.program import HOST, RESULT, Call, Program
+from graphc.targets.ggml.program.rules import Layout
+from graphc.targets.ggml.program.sections import sizes_read
 from graphc.targets.ggml.program.tensor import ProgramError, Quad, Tensor, checked, dense, storage_ne
 from graphc.targets.ggml.program.verify import check_kernel
 
 
-def check_bound(program: Program, calls: Sequence[int], binding: Mapping[str, int]) -> None:
-    """Raise InputError, with the node, unless ggml accepts these calls when the size symbols have these values."""
-    results: dict[int, Tensor] = {}
+class SizeChecks:
+    """What is checked of some of a program's calls before they are made for certain sizes. Calls of which a check sees the same,
+    as those of a model's layers, are checked once; and where the sizes that they depend on stay what they were, not again."""
+
+    def __init__(self, program: Program, calls: Sequence[int]) -> None:
+        self.program = program
+        first: dict[Any, int] = {}
+        for index in calls:
+            first.setdefault(_seen(program.calls[index]), index)
+        self._calls = [(program.calls[index], _names(program, index)) for index in first.values()]
+        self._right: dict[frozenset[str], dict[str, int]] = {}
+
+    def check(self, binding: Mapping[str, int]) -> None:
+        """Raise InputError, with the node, unless ggml accepts these calls when the size symbols have these values."""
+        found = {names: {name: binding[name] for name in names} for names in {names for _, names in self._calls}}
+        changed = {names for names, sizes in found.items() if self._right.get(names) != sizes}
+        for call, names in self._calls:
+            if names in changed:
+                _check(self.program, call, binding)
+        self._right.update(found)
+
+
+def _names(program: Program, index: int) -> frozenset[str]:
+    return frozenset(sizes_read(program, [index], (), ()))
+
+
+def _seen(call: Call) -> Any:
+    """What a check sees of a call."""
+
+    def kind(arg: Any) -> Any:
+        return (arg.type, arg.ne, arg.nb, arg.rank) if isinstance(arg, Tensor) else (type(arg), arg)
+
+    return call.function, call.kernel, call.launches is None, kind(call.result), *map(kind, call.args)
+
+
+def _check(program: Program, call: Call, binding: Mapping[str, int]) -> None:
+    """Raise InputError, with the node, unless ggml accepts a call for these sizes, and makes of it what the program says."""
 
     def bound(arg: Any) -> Any:
         match arg:
-            case Tensor() if arg.call in results:
-                return results[arg.call]
             case Tensor():
                 return Tensor(arg.type, quad(arg.ne, binding), quad(arg.nb, binding), arg.rank)
             case Expr():
                 return bind(arg, binding)
         return arg
 
-    for index in calls:
-        call = program.calls[index]
-        try:
-            ne = quad(call.result.ne, binding)
-            if 0 in ne or call.launches is not None:  # nothing is computed, or what the calls say that it was made of
-                results[index] = Tensor(call.result.type, ne, quad(call.result.nb, binding), call.result.rank)
-                continue
-            if call.kernel >= 0:
-                result = bound_kernel(program.kernels[call.kernel], call, binding)
-            else:
-                layout = CALLS[call.function](*map(bound, call.args))
-                result = Tensor(layout.type, layout.ne, layout.nb, call.result.rank)
-            checked(result)
-        except (ProgramError, ShapeError, ArithmeticError) as error:
-            sizes = ", ".join(f"{name} = {size}" for name, size in binding.items())
-            where = f" in {call.source}" if call.source else ""
-            raise InputError(f"the model cannot be run with {sizes}{where}: {error}") from error
-        results[index] = result
+    try:
+        result = bound(call.result)
+        if (
+            0 in result.ne or call.launches is not None
+        ):  # nothing is computed, or what the calls say that it was made of
+            return
+        if call.kernel >= 0:
+            made: Tensor | Layout = bound_kernel(program.kernels[call.kernel], call, binding)
+        else:
+            made = CALLS[call.function](*map(bound, call.args))
+        checked(result)
+        if (made.type, made.ne, made.nb) != (result.type, result.ne, result.nb):
+            raise ProgramError(f"{call.function} makes {list(made.ne)}, and the program says {list(result.ne)}")
+    except (ProgramError, ShapeError, ArithmeticError) as error:
+        sizes = ", ".join(f"{name} = {size}" for name, size in binding.items())
+        where = f" in {call.source}" if call.source else ""
+        raise InputError(f"the model cannot be run with {sizes}{where}: {error}") from error
 
 
-def known_calls(program: Program, binding: Mapping[str, int]) -> list[int]:
-    """The calls of a program all of whose sizes have values."""
-
-    def known(call: Call) -> bool:
-        tensors = [call.result, *(arg for arg in call.args if isinstance(arg, Tensor))]
-        sizes = [size for tensor in tensors for size in (*tensor.ne, *tensor.nb)]
-        return symbols(*sizes, *(arg for arg in call.args if isinstance(arg, Expr))).keys() <= binding.keys()
-
+def known_calls(program: Program, names: Collection[str]) -> list[int]:
+    """The calls of a program that depend on sizes of these names alone."""
     made = [index for index, call in enumerate(program.calls) if call.function not in (HOST, RESULT)]
-    return [index for index in made if known(program.calls[index])]
+    return [index for index in made if _names(program, index).issubset(names)]
 
 
 def bound_kernel(use: KernelUse, call: Call, binding: Mapping[str, int]) -> Tensor:

@@ -21,8 +21,8 @@ from graphc.targets.ggml.program.tensor import Tensor
 class Section:
     """Calls by their indices in the program; `reads` and `writes` are the calls whose results come from earlier sections and
     are read after this one, `inputs` and `outputs` the program's. `symbols` are the sizes that it depends on, `uses` how
-    often the result of each call is read. One that is `steady` depends on steady inputs alone; `kept` are those of the `reads`
-    that come from it."""
+    often the result of each call is read, `kernels` the program's that calls may run. One that is `steady` depends on steady
+    inputs alone; `kept` are those of the `reads` that come from it."""
 
     calls: tuple[int, ...]
     reads: tuple[int, ...]
@@ -31,6 +31,7 @@ class Section:
     outputs: tuple[int, ...]
     symbols: frozenset[str]
     uses: Mapping[int, int]
+    kernels: tuple[int, ...] = ()
     steady: bool = False
     kept: tuple[int, ...] = ()
 
@@ -69,6 +70,7 @@ def sections(program: Program, steady: Collection[int] = ()) -> list[Section | C
             tuple(outputs),
             frozenset(names),
             _uses(program, calls, [*(own & later), *(program.outputs[index].tensor.call for index in outputs)]),
+            kernels_run(program, calls),
             steady=bool(lasting) and number == 0,
             kept=tuple(sorted((owners - own) & lasting)),
         )
@@ -110,6 +112,11 @@ def _is_matrix(program: Program, tensor: Tensor) -> bool:
     """True if a weight, or a part of one, has more than one axis; where kernels read it packed, its tensor may have only one."""
     shape = program.weights[tensor.weight].shape if tensor.weight >= 0 else tensor.ne
     return sum(size != 1 for size in shape) > 1
+
+
+def kernels_run(program: Program, calls: Iterable[int]) -> tuple[int, ...]:
+    """The program's kernels that calls run, or may run."""
+    return tuple(sorted({kernel for index in calls for kernel in program.calls[index].kernels}))
 
 
 def _uses(program: Program, calls: Iterable[int], outside: Iterable[int]) -> Mapping[int, int]:

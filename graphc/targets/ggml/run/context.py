@@ -36,7 +36,8 @@ class Context:
         self._executor = weakref.ref(executor)
         self.cpu = open_cpu(executor.threads)
         self.backends = [*executor.backends[:-1], self.cpu]
-        tensors = 2 * most_tensors(executor.program) + 64  # its copies between devices are counted too
+        self.tensors = most_tensors(executor.program)
+        tensors = 2 * self.tensors + 64  # its copies between devices are counted too
         self.compute = ComputeMemory(
             executor.weights, executor.fitting, self.backends, tensors, executor.own, executor.threads
         )

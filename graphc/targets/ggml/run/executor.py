@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from graphc.targets.ggml.run.graph import BuiltGraph
 from graphc.targets.ggml.run.kernels import load_kernels
 from graphc.targets.ggml.run.memory.limits import Fitting
 from graphc.targets.ggml.run.memory.weights import Weights
+from graphc.targets.ggml.run.replay import Replay
 from graphc.targets.ggml.run.run import Run
 
 if TYPE_CHECKING:
@@ -68,6 +70,7 @@ class Executor:
         self.threads = check_threads(threads)
         self.steady = steady_inputs(program, steady)
         self.steps: dict[Program, list[Section | Call]] = {}
+        self._replays: WeakKeyDictionary[Section, Replay] = WeakKeyDictionary()
         self.observer: Callable[[BuiltGraph], None] | None = None
         self.fast = not is_exact()
         self.own = load_own()
@@ -193,6 +196,12 @@ class Executor:
         if program not in self.steps:
             self.steps.setdefault(program, sections(program, self.steady if program is self.program else ()))
         return self.steps[program]
+
+    def replay(self, program: Program, section: Section) -> Replay:
+        """What makes a section's calls in graphs."""
+        if section not in self._replays:
+            self._replays[section] = Replay(self, program, section)
+        return self._replays[section]
 
     def source(self, program: Program) -> Program:
         """What a program, or one inside it, was made of, if kernels were generated for it; else itself."""

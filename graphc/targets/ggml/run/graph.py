@@ -11,13 +11,12 @@ import numpy as np
 from graphc.errors import GraphcError, InputError
 from graphc.ggml_library import ggml
 from graphc.records import dataclass
-from graphc.shapes import integer
-from graphc.targets.ggml.program.bound import check_bound, known_calls
+from graphc.shapes import Expr, Values
 from graphc.targets.ggml.program.composites import COMPOSITES
 from graphc.targets.ggml.program.in_c import PRODUCT
 from graphc.targets.ggml.program.program import Call, Input, Program
 from graphc.targets.ggml.program.sections import Section
-from graphc.targets.ggml.program.tensor import STORAGE, Activation, Constant, Tensor
+from graphc.targets.ggml.program.tensor import STORAGE, Constant, Tensor
 from graphc.targets.ggml.run.choose.assign import BROKEN, KEPT, LAUNCHED, assign, order_views
 from graphc.targets.ggml.run.choose.building import Building
 from graphc.targets.ggml.run.choose.choices import kind_of
@@ -49,17 +48,18 @@ class BuiltGraph:
     """The calls of a section, replayed for one binding of its sizes. The memory of its results is that of its `owner`."""
 
     def __init__(self, owner: Context, program: Program, section: Section, binding: Mapping[str, int]) -> None:
+        self._replay = owner.executor.replay(program, section)
         if binding:
-            source = owner.executor.source(program)
-            check_bound(source, section.calls if source is program else known_calls(source, binding), binding)
+            self._replay.check(binding)
         self.owner, self.program, self.section = owner, program, section
         self.binding = dict(binding)
+        self.values = Values(self.binding)
         self.taken: dict[int, Taken] = {}
         self.products: list[str] = []  # that our own code may round, by the names that choices have for them
         self.works: dict[int, Work] = {}
         self.building: Building | None = None
-        self.kept = KeptTensors(owner.backends[0], {i: program.calls[i].result for i in section.kept}, binding)
-        count = most_tensors(program)
+        self.kept = KeptTensors(owner.backends[0], {i: program.calls[i].result for i in section.kept}, self.values)
+        count = owner.tensors
         self.context = new_context(count, graph_size=count)
         executor, devices = self.executor, owner.backends[:-1]
         try:
@@ -83,24 +83,21 @@ class BuiltGraph:
         """Make the tensors: what is given, and the result of each call."""
         program, section = self.program, self.section
         self.inputs = {
-            index: new_tensor(self.context, program.inputs[index].tensor, self.binding) for index in section.inputs
+            index: new_tensor(self.context, program.inputs[index].tensor, self.values) for index in section.inputs
         }
         self.results = {
-            index: new_tensor(self.context, program.calls[index].result, self.binding)
+            index: new_tensor(self.context, program.calls[index].result, self.values)
             for index in section.reads
             if index not in self.kept.tensors
         }
         self.read = list(self.results)
         self.results |= self.kept.tensors
         self.given = [*self.inputs.values(), *self.results.values()]
-        calls = [program.calls[index] for index in section.calls]
-        kernels = sorted({kernel for call in calls for kernel in call.kernels})
-        self.userdata = {index: self.executor.kernels[index].userdata(self.binding) for index in kernels}
+        self.userdata = {index: self.executor.kernels[index].userdata(self.binding) for index in section.kernels}
         for tensor in self.given:
             ggml.ggml_set_input(tensor)
             ggml.ggml_set_output(tensor)
-        for call in calls:
-            self.results[call.result.call] = self._replay(call)
+        self._replay.make(self)
 
     def _expand(self, count: int) -> None:
         """Make the graph, of at most so many tensors, and say what of it is read later."""
@@ -182,7 +179,7 @@ class BuiltGraph:
         outputs = {}
         for index, tensor in zip(self.section.outputs, self.outputs, strict=True):
             output = program.outputs[index]
-            shape = tuple(integer(size, self.binding) for size in output.shape)
+            shape = tuple(self.values[size] for size in output.shape)
             outputs[index] = download(tensor, shape, output.dtype, into.get(index))
         return later, outputs
 
@@ -198,74 +195,58 @@ class BuiltGraph:
             return self.results[tensor.call]
         return self.inputs[tensor.input] if tensor.input >= 0 else self.executor.weights.tensors[tensor.weight]
 
-    def _replay(self, call: Call) -> Any:
-        if not all(integer(size, self.binding) for size in call.result.ne):
-            empty = new_tensor(self.context, call.result, self.binding)
-            ggml.ggml_set_input(empty)  # a scheduler wants to know of everything where it comes from
-            return empty
-        args = [self.argument(arg) for arg in call.args]
-        if call.kernel >= 0:
-            return self._by_kernel(call.kernel, args, call.result)
-        if call.launches is not None:
-            launched = self.executor.launched
-            assert launched is not None
-            work = self.works[call.result.call] = launched.work(call, self.binding)
-            return launched.node(self.context, work, call, args, self.binding)
-        if call.function in COMPOSITES:
-            return self._replay_composite(call, args)
-        return self._made(call.function, args, call)
+    def launched(self, call: Call, tensors: Sequence[Any]) -> Any:
+        """What generated kernels make of tensors."""
+        launched = self.executor.launched
+        assert launched is not None
+        work = self.works[call.result.call] = launched.work(call, self.binding)
+        return launched.node(self.context, work, call, tensors, self.binding)
 
-    def _made(self, function: str, args: Sequence[Any], call: Call) -> Any:
-        """What ggml makes. Raises GraphcError where it fails."""
-        result = getattr(ggml, function)(self.context, *args)
-        if not result:
-            raise GraphcError(f"{function} failed for {call.source or 'a node'}")
-        return result
-
-    def _replay_composite(self, call: Call, args: Sequence[Any]) -> Any:
-        """By what decides for the device, or without a C compiler by the calls that it stands for."""
-        if self.building is None or not self.building.knows(call.function):
-            return self._expanded(call)
+    def composite(self, call: Call, args: Sequence[Any]) -> Any:
+        """What C makes of a composite call, given tensors and numbers, as it decides for the device; or without a C compiler, the
+        calls that it stands for."""
+        if self.building is None:
+            return self.expanded(call)
         result = self.building.call(call.function, args)
-        if not result:
-            raise GraphcError(f"{call.function} failed for {call.source or 'a node'}")
-        for key, way in self.building.taken():
+        for key, way in self.building.taken() if self.building.has_taken else ():
             if kind_of(key) == PRODUCT:
                 self.products.append(key)
             else:
                 self.taken[call.result.call] = Taken(key, way)
         return result
 
-    def _expanded(self, call: Call) -> Any:
-        """The calls that a composite stands for."""
+    def expanded(self, call: Call) -> Any:
+        """What ggml makes of the calls that a composite stands for; null where it fails."""
         made: dict[Any, Any] = {}
         for step in COMPOSITES[call.function].expansion(call.args):
-            args = [made[arg] if arg in made else self.argument(arg) for arg in step.args]
-            by_kernel = step.kernel >= 0
-            made[step.result] = (
-                self._by_kernel(step.kernel, args, step.result) if by_kernel else self._made(step.function, args, call)
-            )
+            args = [made[arg] if arg in made else self._argument(arg) for arg in step.args]
+            if step.kernel >= 0:
+                made[step.result] = self.by_kernel(step.kernel, args, step.result)
+            else:
+                made[step.result] = getattr(ggml, step.function)(self.context, *args)
+            if not made[step.result]:
+                break
         return made[step.result]
 
-    def _by_kernel(self, kernel: int, tensors: Sequence[Any], result: Tensor) -> Any:
+    def by_kernel(self, kernel: int, tensors: Sequence[Any], result: Tensor) -> Any:
         """What a kernel of the program makes of tensors."""
         args = (ctypes.POINTER(ggml.ggml_tensor) * max(len(tensors), 1))(*tensors)
         type = getattr(ggml, f"GGML_TYPE_{result.type}")
-        ne = [integer(size, self.binding) for size in result.ne]
+        ne = map(self.values.__getitem__, result.ne)
         userdata = ctypes.cast(self.userdata[kernel], ctypes.c_void_p)
         function = self.executor.kernels[kernel].function
         return ggml.ggml_custom_4d(self.context, type, *ne, args, len(tensors), function, -1, userdata)
 
-    def argument(self, arg: Any) -> Any:
+    def _argument(self, arg: Any) -> Any:
         """What ggml is given for an argument of a call."""
         match arg:
             case Tensor():
                 return self._tensor(arg)
+            case Expr():
+                return self.values[arg]
             case Constant(name):
                 return getattr(ggml, name)
-            case bool() | float() | Activation() | None:
-                return arg
-        return integer(arg, self.binding)
+        return arg
 
 
 def stored(declared: Input, array: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ import numpy as np
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
 from graphc.records import dataclass
+from graphc.shapes import Values
 from graphc.targets.ggml.run.device.tensors import new_context, new_tensor, upload
 from graphc.targets.ggml.run.memory.weights import allocated, move, pretended, room_of
 
@@ -62,11 +63,11 @@ class SteadyResults:
 class KeptTensors:
     """Tensors of a graph, in memory of their own on a backend, for results that are kept. `nbytes` is what they take there."""
 
-    def __init__(self, backend: Any, tensors: Mapping[int, Any], binding: Mapping[str, int]) -> None:
+    def __init__(self, backend: Any, tensors: Mapping[int, Any], values: Values) -> None:
         self._context = new_context(len(tensors))
         self._backend, self._buffers = backend, list[Any]()
         self._there: dict[int, np.ndarray] | None = None
-        self.tensors = {index: new_tensor(self._context, each, binding) for index, each in tensors.items()}
+        self.tensors = {index: new_tensor(self._context, each, values) for index, each in tensors.items()}
         kind = ggml.ggml_backend_get_default_buffer_type(backend)
         self.nbytes = sum(room_of(kind, tensor) for tensor in self.tensors.values())
 

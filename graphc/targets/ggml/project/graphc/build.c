@@ -50,6 +50,8 @@ const struct graphc_activation * graphc_builder_activation(struct graphc_builder
     return NULL;
 }
 
+const int * graphc_builder_decided(const struct graphc_builder * b) { return &b->decided; }
+
 bool graphc_builder_taken(const struct graphc_builder * b, int index, const char ** key, const char ** way) {
     const struct choice * found = b->taken;
     for (; found != NULL && index > 0; --index) found = found->next;

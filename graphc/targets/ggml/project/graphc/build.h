@@ -58,6 +58,9 @@ GRAPHC_API void graphc_builder_beside(struct graphc_builder * b, const struct gg
 /// `own/activations.h`), and its numbers; NULL without memory, or if there is no such function.
 GRAPHC_API const struct graphc_activation * graphc_builder_activation(struct graphc_builder * b, const char * name, float first, float second);
 
+/// Where the number of choices is that were made so far, as long as the builder is there.
+GRAPHC_API const int * graphc_builder_decided(const struct graphc_builder * b);
+
 /// The way that was taken so many behind the first, where there were several, and the key of that choice; false if there are not so many.
 GRAPHC_API bool graphc_builder_taken(const struct graphc_builder * b, int index, const char ** key, const char ** way);
 

@@ -65,6 +65,7 @@ struct graphc_builder {
     bool halves;  // the devices' functions may read float32 as float16: they are no less exact than products then, or may be
     struct kept * kept;
     struct choice * choices, * taken;  // what was measured; what was decided, in order
+    int decided;                       // how many of these there are
     struct factors * factors;
     struct held * held;
     struct derived * doubled, * normalized;
@@ -110,7 +111,7 @@ static inline void take_way(builder * b, const char * key, const char * way) {
     struct choice * made = (struct choice *) keep(b, sizeof *made), ** last = &b->taken;
     if (made == NULL) return;
     while (*last != NULL) last = &(*last)->next;
-    *last = made, made->way = way;
+    *last = made, made->way = way, ++b->decided;
     snprintf(made->key, sizeof made->key, "%s", key);
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -10,9 +11,8 @@ from typing import Any
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
 from graphc.once import once
-from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX, ActivationOrNone
-from graphc.targets.ggml.program.composites.activations import told
-from graphc.targets.ggml.program.in_c import built_in_c, c_text
+from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX
+from graphc.targets.ggml.program.in_c import c_text
 from graphc.targets.ggml.program.tensor import Activation
 from graphc.targets.ggml.run.choose.library import Own
 from graphc.targets.ggml.run.device.devices import backend_name
@@ -41,28 +41,22 @@ class Building:
         self._builder = self.library.graphc_builder_new(context, ggml_functions(), table, threads, fast)
         if not self._builder:
             raise GraphcError("not enough memory for a graph")
+        self._decided = ctypes.c_int.from_address(self.library.graphc_builder_decided(self._builder))
         for device in devices:
             self.library.graphc_builder_device(self._builder, device, backend_name(device).encode(), fast)
         self.library.graphc_builder_choose(self._builder, choices, len(choices))
 
-    def knows(self, function: str) -> bool:
-        """True if a composite may become anything but its expansion."""
-        return function in built_in_c()
-
     def call(self, function: str, args: Sequence[Any]) -> Any:
-        """The tensor of a composite call that is known, given ggml's tensors and numbers."""
-        composite = COMPOSITES[function]
-        kinds = zip(composite.parameters.values(), args, strict=False)
-        given = [self._activation(told(arg)) if kind == ActivationOrNone else arg for kind, arg in kinds]
-        if composite.more:
-            more = args[len(given) :]
-            given += [(ctypes.POINTER(ggml.ggml_tensor) * len(more))(*more), len(more)]
-        return getattr(self.library, f"graphc_build_{function.removeprefix(PREFIX)}")(self._builder, *given)
+        """The tensor of a composite call that is built in C, given ggml's tensors, numbers and addresses of activations; null
+        where it fails."""
+        made, count, more = _in_c(self.library, function)
+        if more:
+            others = args[count:]
+            args = (*args[:count], (ctypes.POINTER(ggml.ggml_tensor) * len(others))(*others), len(others))
+        return made(self._builder, *args)
 
-    def _activation(self, activation: Activation | None) -> int | None:
-        """Where what C is told of an activation lies; None for none."""
-        if activation is None:
-            return None
+    def activation(self, activation: Activation) -> int:
+        """Where what C is told of an activation lies. Raises GraphcError if there is no such one."""
         first, second, *_ = *activation.numbers, 0.0, 0.0
         made: int | None = self.library.graphc_builder_activation(
             self._builder, activation.name.encode(), first, second
@@ -71,10 +65,16 @@ class Building:
             raise GraphcError(f"there is no activation {activation.name}, or not enough memory for a graph")
         return made
 
+    @property
+    def has_taken(self) -> bool:
+        """True if there is something that `taken` did not say yet."""
+        return self._told < self._decided.value
+
     def taken(self) -> Iterator[tuple[str, str]]:
         """What choices depended on since they were asked for last, and the ways that were taken."""
         key, way = ctypes.c_char_p(), ctypes.c_char_p()
-        while self.library.graphc_builder_taken(self._builder, self._told, ctypes.byref(key), ctypes.byref(way)):
+        while self.has_taken:
+            self.library.graphc_builder_taken(self._builder, self._told, ctypes.byref(key), ctypes.byref(way))
             self._told += 1
             yield (key.value or b"").decode(), (way.value or b"").decode()
 
@@ -82,6 +82,14 @@ class Building:
         """Give back the settings."""
         self.library.graphc_builder_free(self._builder)
         self._builder = None
+
+
+@functools.cache
+def _in_c(library: ctypes.CDLL, function: str) -> tuple[Any, int, bool]:
+    """What makes a composite in C, how many arguments it has, and whether tensors may follow."""
+    composite = COMPOSITES[function]
+    made = getattr(library, f"graphc_build_{function.removeprefix(PREFIX)}")
+    return made, len(composite.parameters), bool(composite.more)
 
 
 def ggml_names() -> list[str]:

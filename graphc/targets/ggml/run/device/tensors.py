@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from math import prod
 from typing import Any
 
@@ -14,7 +14,7 @@ from graphc.backends.generated import check_devices
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
 from graphc.ggml_types import has_rows_apart
-from graphc.shapes import integer
+from graphc.shapes import Values
 from graphc.targets.ggml.program.tensor import Tensor
 
 ALIGNMENT = 64
@@ -32,9 +32,9 @@ def new_context(tensors: int, graph_size: int = 0) -> Any:
     return ggml.ggml_init(ggml.ggml_init_params(mem_size=size, mem_buffer=None, no_alloc=True))
 
 
-def new_tensor(context: Any, tensor: Tensor, binding: Mapping[str, int]) -> Any:
+def new_tensor(context: Any, tensor: Tensor, values: Values) -> Any:
     """A tensor of the declared type and size."""
-    ne = [integer(size, binding) for size in tensor.ne]
+    ne = map(values.__getitem__, tensor.ne)
     return ggml.ggml_new_tensor_4d(context, getattr(ggml, f"GGML_TYPE_{tensor.type}"), *ne)
 
 

@@ -11,6 +11,7 @@ from graphc.backends.generated import device_error
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
 from graphc.ggml_types import has_rows_apart
+from graphc.shapes import Values
 from graphc.targets.ggml.program.program import Program
 from graphc.targets.ggml.run.device.devices import device_name
 from graphc.targets.ggml.run.device.tensors import (
@@ -41,7 +42,8 @@ class Weights:
         self.matrices = matrices_of_products(program)
         self.arrays = self.kept(arrays)
         self.context = new_context(len(program.weights) + 1)
-        self.tensors = [new_tensor(self.context, weight.tensor, {}) for weight in program.weights]
+        values = Values({})
+        self.tensors = [new_tensor(self.context, weight.tensor, values) for weight in program.weights]
         for tensor in self.tensors:  # building a graph names what has no name, and several are built at once
             ggml.ggml_set_name(tensor, b"weight")
         self.residence: Residence | None = None
