@@ -58,7 +58,7 @@ def say_memory(program: Program, sizes: Mapping[str, int], mapped: bool) -> None
         return
     live = largest.live()
     peak = live.index(max(live))
-    say(f"arena     {bytes_text(largest.nbytes)} for intermediate results")
+    say(f"arena     {bytes_text(largest.nbytes)} for intermediate results, inputs and outputs")
     if len(found) > 1:
         say(f"          all {len(found)} sections share it; this is {printable(largest.program)}, which needs most")
     say(f"peak      {bytes_text(live[peak])} at step {peak} of {largest.steps}")

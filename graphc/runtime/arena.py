@@ -1,6 +1,7 @@
-"""The memory of intermediate results as the executor lays it out: what lies where, from which step to which.
+"""The memory of a run as the executor lays it out: what lies where, from which step to which.
 
-The graphs are built and given their places, as for a run; nothing is computed, and no weight is read.
+The graphs are built and given their places, as for a run; nothing is computed, and no weight is read. What the run is given and
+gives is among it, which on the CPU alone lies in the caller's arrays.
 """
 
 from __future__ import annotations

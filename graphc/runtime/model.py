@@ -93,7 +93,8 @@ class Model:
 
     def run(self, feed: Mapping[str, Any] | None = None, /, **arrays: Any) -> dict[str, np.ndarray]:
         """Outputs by name, for inputs by name, given as keywords or as one mapping: NumPy's arrays, or tensors of other libraries
-        on the CPU, which are read where they lie (DLPack). Several threads may call it at once.
+        on the CPU, which are read where they lie (DLPack). Several threads may call it at once; what an array holds must not
+        change before the run is over.
 
         Raises InputError that lists every missing or unknown name, wrong dtype, rank and size, and GraphcError once the model is
         closed.
@@ -149,7 +150,8 @@ class Model:
         found = {numbers[name]: array for name, array in as_arrays(targets, {}).items()}
         for index, array in found.items():
             name = self.outputs[index].name
-            if not array.flags.writeable or not np.may_share_memory(array, lent(targets[name])):
+            copied = array.size and not np.may_share_memory(array, lent(targets[name]))
+            if copied or not array.flags.writeable:
                 raise InputError(f"{name}: what it goes into cannot be written")
         return found
 

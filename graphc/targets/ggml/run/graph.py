@@ -20,7 +20,16 @@ from graphc.targets.ggml.program.tensor import STORAGE, Constant, Tensor
 from graphc.targets.ggml.run.choose.assign import BROKEN, KEPT, LAUNCHED, assign, order_views
 from graphc.targets.ggml.run.choose.building import Building
 from graphc.targets.ggml.run.choose.choices import kind_of
-from graphc.targets.ggml.run.device.tensors import VIEW_OPS, address, download, new_context, new_tensor, upload
+from graphc.targets.ggml.run.device.tensors import (
+    VIEW_OPS,
+    address,
+    aligned,
+    download,
+    new_context,
+    new_tensor,
+    room_for,
+    upload,
+)
 from graphc.targets.ggml.run.memory.results import Placement
 from graphc.targets.ggml.run.steady import KeptTensors
 
@@ -113,8 +122,27 @@ class BuiltGraph:
             ggml.ggml_build_forward_expand(self.graph, tensor)
         if executor.own is not None and len(executor.servers.addresses) > 1:
             order_views(executor.own, self.graph)
-        self.placement = Placement(self.context, self.graph, self._pinned(), self.kept.nbytes)
+        self._uploaded = [*self.inputs.values(), *(self.results[index] for index in self.read)]
+        self._found = [*(self.results[index] for index in section.writes), *self.outputs]
+        self._lent = self._lendable()
+        lent = [tensor for tensor in self._lent if tensor is not None]
+        self.placement = Placement(self.context, self.graph, self._pinned(), self.kept.nbytes, lent)
         self.kept.pretend()  # views that are made of what lies somewhere keep its address
+
+    def _lendable(self) -> list[Any]:
+        """Of each tensor that is uploaded or found, that which lies in its array, on the CPU alone: itself, or what it is the
+        whole of; none if that is not made here, or lies in another's."""
+        if len(self.owner.backends) > 1:
+            return [None] * (len(self._uploaded) + len(self._found))
+        lent = [tensor if ggml.ggml_nbytes(tensor) else None for tensor in self._uploaded]
+        taken = set[int]()
+        for tensor in self._found:
+            owner = tensor.contents.view_src or tensor
+            whole = 0 < ggml.ggml_nbytes(tensor) == ggml.ggml_nbytes(owner) and tensor.contents.view_offs == 0
+            fits = whole and owner.contents.op not in VIEW_OPS and address(owner) not in taken
+            taken.add(address(owner))
+            lent.append(owner if fits else None)
+        return lent
 
     def _pinned(self) -> list[tuple[Any, Any]]:
         """What the scheduler would give another backend than it should, with the right one."""
@@ -153,15 +181,18 @@ class BuiltGraph:
     def run(
         self, inputs: Sequence[np.ndarray], made: Mapping[int, np.ndarray], into: Mapping[int, np.ndarray]
     ) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
-        """Upload what the section reads, compute, and read back: results of calls that are read later, and outputs, into arrays
-        that are there for them."""
-        program, kernels = self.program, self.executor.kernels
+        """Compute what the section writes, of what it reads, and the outputs, in arrays that are there for them. On the CPU
+        alone, all arrays are used where they lie; else what they hold is copied there and back."""
+        kernels = self.executor.kernels
         self.kept.fill(made)
-        self.owner.compute.place(self.placement)
-        for index, tensor in self.inputs.items():
-            upload(tensor, stored(program.inputs[index], inputs[index]))
-        for index in self.read:
-            upload(self.results[index], made[index])
+        given = self._arrays(inputs, made)
+        later, outputs = self._rooms(into)
+        arrays = [*given, *later.values(), *outputs.values()]
+        places = [each.ctypes.data for each, tensor in zip(arrays, self._lent, strict=True) if tensor is not None]
+        self.owner.compute.place(self.placement, places)
+        for tensor, array, lies in zip(self._uploaded, given, self._lent, strict=False):
+            if lies is None:
+                upload(tensor, array)
         for index, userdata in self.userdata.items():
             kernels[index].reset(userdata)
         status = self.executor.compute_graph(self)
@@ -172,15 +203,29 @@ class BuiltGraph:
         for index, userdata in self.userdata.items():
             if fault := kernels[index].fault(userdata):
                 raise InputError(fault)
+        for tensor, array, lies in zip(self._found, arrays[len(given) :], self._lent[len(given) :], strict=True):
+            if lies is None:
+                download(tensor, array)
+        return later, outputs
+
+    def _arrays(self, inputs: Sequence[np.ndarray], made: Mapping[int, np.ndarray]) -> list[np.ndarray]:
+        """What is uploaded, or used where it lies."""
+        declared = self.program.inputs
+        given = [stored(declared[index], inputs[index]) for index in self.inputs]
+        given += [made[index] for index in self.read]
+        return [aligned(array) for array in given]
+
+    def _rooms(self, into: Mapping[int, np.ndarray]) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
+        """Arrays for what is read later, in bytes, and for outputs: those that are there already, or new ones."""
         later = {
-            index: download(self.results[index], (ggml.ggml_nbytes(self.results[index]),), np.dtype(np.uint8))
+            index: room_for((ggml.ggml_nbytes(self.results[index]),), np.dtype(np.uint8))
             for index in self.section.writes
         }
         outputs = {}
-        for index, tensor in zip(self.section.outputs, self.outputs, strict=True):
-            output = program.outputs[index]
+        for index in self.section.outputs:
+            output = self.program.outputs[index]
             shape = tuple(self.values[size] for size in output.shape)
-            outputs[index] = download(tensor, shape, output.dtype, into.get(index))
+            outputs[index] = room_for(shape, output.dtype, into.get(index))
         return later, outputs
 
     def free(self) -> None:

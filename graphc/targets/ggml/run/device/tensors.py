@@ -51,20 +51,24 @@ def upload(tensor: Any, array: np.ndarray) -> None:
         check_devices()
 
 
-def download(tensor: Any, shape: tuple[int, ...], dtype: np.dtype, into: np.ndarray | None = None) -> np.ndarray:
-    """Copy a tensor's bytes to an array: `into`, if it is of this shape and type, or else a new one. Raises GraphcError where
-    there is no memory for it, no such shape, or the device fails."""
+def room_for(shape: tuple[int, ...], dtype: np.dtype, into: np.ndarray | None = None) -> np.ndarray:
+    """An array for a result: `into`, if it is of this shape and type, or else a new one. Raises GraphcError where there is no
+    memory for it, or no such shape."""
     if min(shape, default=0) < 0:
         raise GraphcError(f"a result of sizes {list(shape)}")
-    fits = into is not None and into.shape == shape and into.dtype == dtype
+    if into is not None and into.shape == shape and into.dtype == dtype:
+        return into
     try:
-        array = into if fits and into is not None else np.empty(shape, dtype)
+        return aligned_empty(shape, dtype)
     except MemoryError as error:
         raise GraphcError(f"not enough memory for a result of {prod(shape) * dtype.itemsize} bytes") from error
+
+
+def download(tensor: Any, array: np.ndarray) -> None:
+    """Copy a tensor's bytes to an array. Raises DeviceError."""
     if array.nbytes:
         ggml.ggml_backend_tensor_get(tensor, array.ctypes.data, 0, array.nbytes)
         check_devices()
-    return array
 
 
 def in_place(array: np.ndarray, apart: bool = False) -> np.ndarray:
@@ -74,12 +78,20 @@ def in_place(array: np.ndarray, apart: bool = False) -> np.ndarray:
     More is not needed: ggml and our own code load vectors from anywhere. The scales of quantized types have 16 bits.
     """
     array = array if apart and has_rows_apart(array) else np.asarray(array, order="C")
-    size = max(array.itemsize, 2)
-    if not array.nbytes or array.ctypes.data % size == 0:
-        return array
-    copy = aligned_copy(array)
-    give_back([array])
-    return copy
+    found = array if _is_aligned(array) else aligned_copy(array)
+    if found is not array:
+        give_back([array])
+    return found
+
+
+def aligned(array: np.ndarray) -> np.ndarray:
+    """The array if it is contiguous, and the CPU can use it where it lies, else a copy."""
+    array = np.asarray(array, order="C")
+    return array if _is_aligned(array) else aligned_copy(array)
+
+
+def _is_aligned(array: np.ndarray) -> bool:
+    return not array.nbytes or array.ctypes.data % max(array.itemsize, 2) == 0
 
 
 def extent(array: np.ndarray) -> int:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from graphc.backends.generated import check_devices
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
+from graphc.once import once
 from graphc.targets.ggml.run.choose.library import Own
 from graphc.targets.ggml.run.choose.runner import Runner
 from graphc.targets.ggml.run.device.computing import compute
-from graphc.targets.ggml.run.device.tensors import VIEW_OPS, address, prefer_huge_pages
+from graphc.targets.ggml.run.device.tensors import NOTHING, VIEW_OPS, address, prefer_huge_pages
 from graphc.targets.ggml.run.memory.limits import Fitting
-from graphc.targets.ggml.run.memory.weights import Weights
+from graphc.targets.ggml.run.memory.weights import SOMEWHERE, Weights, move
 
 if TYPE_CHECKING:
     from graphc.targets.ggml.run.memory.streams import Streams
@@ -45,9 +46,17 @@ Watch: TypeAlias = "Callable[[Streams | None], Listener]"
 
 class Placement:
     """A graph whose tensors have been described in a context, and its places in a `ComputeMemory`. `pinned` are tensors, each
-    with the backend that computes or holds it whatever the scheduler thinks. `kept_bytes` are on the first device beside."""
+    with the backend that computes or holds it whatever the scheduler thinks. `kept_bytes` are on the first device beside. The
+    tensors that are `lent` may lie in arrays of whoever runs the graph, others in each run."""
 
-    def __init__(self, context: Any, graph: Any, pinned: Sequence[tuple[Any, Any]] = (), kept_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        context: Any,
+        graph: Any,
+        pinned: Sequence[tuple[Any, Any]] = (),
+        kept_bytes: int = 0,
+        lent: Sequence[Any] = (),
+    ) -> None:
         byte = ggml.ggml_new_tensor_1d(context, ggml.GGML_TYPE_I8, 1)  # ggml cannot place a graph that has no bytes
         ggml.ggml_set_input(byte)
         ggml.ggml_build_forward_expand(graph, byte)
@@ -55,7 +64,9 @@ class Placement:
         self.turn = -1
         self.needed: int | None = None
         self.kept_bytes = kept_bytes
+        self.lent, self._addresses = list(lent), list[int]()
         self.runner: Runner | None = None  # on the CPU alone, once it has its places
+        self._context, self._views = context, list[Any]()
         self._address = ggml.ggml_get_mem_buffer(context)
         self._untouched = ctypes.string_at(self._address, ggml.ggml_used_mem(context))
 
@@ -64,9 +75,48 @@ class Placement:
         """What the graph computes, in order."""
         return [ggml.ggml_graph_node(self.graph, index) for index in range(ggml.ggml_graph_n_nodes(self.graph))]
 
-    def reset(self) -> None:
-        """Make the tensors what they were when the graph was built."""
+    def reset(self, addresses: Sequence[int] = ()) -> None:
+        """Make the tensors what they were when the graph was built, but for those that are lent, if there are addresses for
+        them."""
         ctypes.memmove(self._address, self._untouched, len(self._untouched))
+        self._addresses = list(addresses)
+        for tensor, place in zip(self.lent, addresses, strict=False):
+            move(tensor, elsewhere(), place)
+
+    def lies_at(self, addresses: Sequence[int]) -> bool:
+        """Have the tensors that are lent lie there, and what are views of them. False if they have other places than arrays, or
+        have to get some."""
+        if len(addresses) != len(self._addresses):
+            return False
+        moved = {}
+        for tensor, before, after in zip(self.lent, self._addresses, addresses, strict=False):
+            if before != after:
+                tensor.contents.data = after
+                moved[address(tensor)] = after
+        self._addresses = list(addresses)
+        for view in self._all_views() if moved else ():
+            place = moved.get(address(view.contents.view_src))
+            if place is not None:
+                view.contents.data = place + view.contents.view_offs
+        return True
+
+    def _all_views(self) -> list[Any]:
+        """The tensors that are views of those that are lent."""
+        if not self._views:
+            lent = set(map(address, self.lent))
+            tensor = ggml.ggml_get_first_tensor(self._context)
+            while tensor:
+                if tensor.contents.view_src and address(tensor.contents.view_src) in lent:
+                    self._views.append(tensor)
+                tensor = ggml.ggml_get_next_tensor(self._context, tensor)
+        return self._views
+
+
+@once
+def elsewhere() -> Any:
+    """A buffer of the CPU's for tensors that lie anywhere in its memory."""
+    cpu = ggml.ggml_backend_dev_by_type(ggml.GGML_BACKEND_DEVICE_TYPE_CPU)
+    return ggml.ggml_backend_dev_buffer_from_host_ptr(cpu, NOTHING.ctypes.data, NOTHING.nbytes, NOTHING.nbytes)
 
 
 def new_allocator(backend: Any) -> Any:
@@ -114,12 +164,13 @@ class ComputeMemory:
             return self._run(placement, watch and watch(None))
         return streams.compute(lambda: self._run(placement, watch(streams) if watch else streams))
 
-    def place(self, placement: Placement) -> None:
-        """Give a graph's tensors their places, unless it still has them. Raises GraphcError if memory is out."""
-        if placement.turn == self._turn:
+    def place(self, placement: Placement, addresses: Sequence[int] = ()) -> None:
+        """Give a graph's tensors their places, unless it still has them; those that are lent lie at the addresses, if there are
+        some. Raises GraphcError if memory is out."""
+        if placement.turn == self._turn and placement.lies_at(addresses):
             return
         before = self.nbytes
-        if not (self._allocate(placement) if self._scheduler is None else self._schedule(placement)):
+        if not (self._allocate(placement, addresses) if self._scheduler is None else self._schedule(placement)):
             self._turn += 1
             check_devices()
             raise GraphcError("not enough memory for the intermediate results of these sizes")
@@ -141,7 +192,7 @@ class ComputeMemory:
             return placement.needed
         if self._scheduler is not None:
             return self._needed_on_devices(placement) + placement.kept_bytes
-        placement.reset()
+        placement.reset([SOMEWHERE] * len(placement.lent))
         allocator = new_allocator(self._backends[0])
         size = ctypes.c_size_t()
         ggml.ggml_gallocr_reserve_n_size(allocator, placement.graph, None, None, ctypes.pointer(size))
@@ -178,8 +229,8 @@ class ComputeMemory:
         else:
             ggml.ggml_backend_sched_free(self._scheduler)
 
-    def _allocate(self, placement: Placement) -> bool:
-        placement.reset()
+    def _allocate(self, placement: Placement, addresses: Sequence[int]) -> bool:
+        placement.reset(addresses)
         before = self.nbytes
         reserved = ggml.ggml_gallocr_reserve(self._allocator, placement.graph)
         placed = bool(reserved and ggml.ggml_gallocr_alloc_graph(self._allocator, placement.graph))
