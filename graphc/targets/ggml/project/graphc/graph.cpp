@@ -1,5 +1,6 @@
 #include "graphc/graph.h"
 
+#include "graphc/assign.h"
 #include "graphc/generated.h"
 #include "graphc/placement.h"
 
@@ -58,17 +59,21 @@ void check_range(const InputInfo & info, const Array & array, const std::vector<
     }
 }
 
+bool narrowed(const InputInfo & info) { return info.type == GGML_TYPE_I32 && dtype_size(info.dtype) != sizeof(int32_t); }
+
+/// True if an input's numbers are looked at, or changed, before they are used.
+bool looked_at(const InputInfo & info) { return info.bounded || narrowed(info); }
+
 void upload(ggml_tensor * tensor, const InputInfo & info, const Array & array) {
-    const bool narrowed = info.type == GGML_TYPE_I32 && dtype_size(info.dtype) != sizeof(int32_t);
     std::vector<int32_t> narrow;
     const void * data = array.bytes().data();
-    if (info.bounded || narrowed) {
+    if (looked_at(info)) {
         std::vector<int64_t> values = integers(array);
         if (info.from_end) {
             for (int64_t & value : values) value += value < 0 && value >= -info.high ? info.high : 0;
         }
         check_range(info, array, values);
-        if (narrowed || info.from_end) {
+        if (narrowed(info) || info.from_end) {
             narrow.assign(values.begin(), values.end());
             data = narrow.data();
         }
@@ -76,12 +81,12 @@ void upload(ggml_tensor * tensor, const InputInfo & info, const Array & array) {
     if (array.size() != 0) ggml_backend_tensor_set(tensor, data, 0, ggml_nbytes(tensor));
 }
 
-Array download(const GraphOutput & output, const OutputInfo & info) {
+/// Zeros, as many as an output has elements. Throws Error if that is not what its tensor has.
+Array room_for(const GraphOutput & output, const OutputInfo & info) {
     Array array(info.dtype, output.shape);
     if (array.bytes().size() != (array.size() == 0 ? 0 : ggml_nbytes(output.tensor))) {
         throw Error("output " + info.name + " does not have the size that the code gives");
     }
-    if (array.size() != 0) ggml_backend_tensor_get(output.tensor, array.bytes().data(), 0, array.bytes().size());
     return array;
 }
 
@@ -125,23 +130,54 @@ Graph::Graph(Memory & memory, const Backends & backends, const std::vector<Input
     ggml_set_input(byte);
     ggml_build_forward_expand(graph_, byte);
     if (backends.servers() > 1) order_views(graph_);
-    placement_ = std::make_unique<Placement>(backends, context_.get(), graph_, count);
+    std::vector<ggml_tensor *> lent = backends.accelerated() ? std::vector<ggml_tensor *>() : lend(infos);
+    inputs_lent_.resize(inputs_.size()), outputs_lent_.resize(outputs_.size());
+    placement_ = std::make_unique<Placement>(backends, context_.get(), graph_, count, std::move(lent));
+}
+
+std::vector<ggml_tensor *> Graph::lend(const std::vector<InputInfo> & infos) {
+    std::vector<ggml_tensor *> lent;
+    for (size_t i = 0; i < infos.size(); ++i) {
+        inputs_lent_.push_back(!looked_at(infos[i]) && ggml_nelements(inputs_[i]) != 0);
+        if (inputs_lent_.back()) lent.push_back(inputs_[i]);
+    }
+    for (const GraphOutput & output : outputs_) {
+        ggml_tensor * owner = output.tensor->view_src == nullptr ? output.tensor : output.tensor->view_src;
+        const bool whole = output.tensor->view_offs == 0 && ggml_nbytes(owner) == ggml_nbytes(output.tensor);
+        const bool made = ggml_nelements(owner) != 0 && !graphc_is_view(owner), first = std::find(lent.begin(), lent.end(), owner) == lent.end();
+        outputs_lent_.push_back(whole && made && first);  // else it is a part of something, or of another's array
+        if (outputs_lent_.back()) lent.push_back(owner);
+    }
+    return lent;
 }
 
 Graph::~Graph() { memory_.forget(*placement_); }
 
 std::vector<Array> Graph::run(const std::vector<InputInfo> & infos, const std::vector<const Array *> & inputs,
                               const std::vector<OutputInfo> & outputs) {
-    memory_.place(*placement_);
-    for (size_t i = 0; i < infos.size(); ++i) upload(inputs_[i], infos[i], *inputs[i]);
+    std::vector<Array> results;
+    std::vector<void *> places;
+    for (size_t i = 0; i < outputs.size(); ++i) results.push_back(room_for(outputs_[i], outputs[i]));
+    for (size_t i = 0; i < infos.size(); ++i) {
+        if (inputs_lent_[i]) places.push_back(const_cast<std::byte *>(inputs[i]->bytes().data()));
+    }
+    for (size_t i = 0; i < outputs.size(); ++i) {
+        if (outputs_lent_[i]) places.push_back(results[i].bytes().data());
+    }
+    memory_.place(*placement_, places);
+    for (size_t i = 0; i < infos.size(); ++i) {
+        if (!inputs_lent_[i]) upload(inputs_[i], infos[i], *inputs[i]);
+    }
     check_devices();
     kernels_.reset();
     const ggml_status status = placement_->compute();
     check_devices();
     if (status != GGML_STATUS_SUCCESS) throw Error(std::string("ggml could not compute: ") + ggml_status_to_string(status));
     kernels_.check();
-    std::vector<Array> results;
-    for (size_t i = 0; i < outputs.size(); ++i) results.push_back(download(outputs_[i], outputs[i]));
+    for (size_t i = 0; i < outputs.size(); ++i) {
+        if (outputs_lent_[i] || results[i].size() == 0) continue;
+        ggml_backend_tensor_get(outputs_[i].tensor, results[i].bytes().data(), 0, results[i].bytes().size());
+    }
     check_devices();
     return results;
 }

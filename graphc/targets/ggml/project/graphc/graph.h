@@ -37,17 +37,22 @@ class Graph {
     Graph(const Graph &) = delete;
     Graph & operator=(const Graph &) = delete;
 
-    /// Upload the inputs, compute, and read the outputs back. Throws Error, also if memory does not suffice.
+    /// Compute the outputs of the inputs. On the CPU alone, arrays are used where they lie; else they are copied there and back. Throws
+    /// Error, also if memory does not suffice.
     std::vector<Array> run(const std::vector<InputInfo> & infos, const std::vector<const Array *> & inputs,
                            const std::vector<OutputInfo> & outputs);
 
   private:
+    /// The tensors that lie in arrays on the CPU alone, in the order of these: of inputs and outputs, whatever is lent.
+    std::vector<ggml_tensor *> lend(const std::vector<InputInfo> & infos);
+
     Memory & memory_;
     ggml_context_ptr context_;
     std::unique_ptr<Builder> builder_;
     Kernels kernels_;
     std::vector<ggml_tensor *> inputs_;
     std::vector<GraphOutput> outputs_;
+    std::vector<bool> inputs_lent_, outputs_lent_;
     ggml_cgraph * graph_ = nullptr;
     std::unique_ptr<Placement> placement_;
 };

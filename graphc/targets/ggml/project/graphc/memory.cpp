@@ -16,15 +16,15 @@ void Memory::load(const Engine & engine, const std::vector<WeightSlot> & slots,
     fitting_ = std::make_unique<Fitting>(*weights_, reads_, limits_);
 }
 
-void Memory::place(Placement & graph) {
-    if (graph.placed()) return;
+void Memory::place(Placement & graph, const std::vector<void *> & addresses) {
+    if (graph.placed()) return graph.move(addresses);
     const std::lock_guard<std::mutex> lock(mutex_);
     if (fitting_->bounded()) {
         for (Placement * other : placed_) other->release();
         placed_.clear();
         fitting_->fit([&] { return graph.measure(*weights_); });
     }
-    graph.place(*weights_);
+    graph.place(*weights_, addresses);
     placed_.insert(&graph);
 }
 

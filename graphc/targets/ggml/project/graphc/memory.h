@@ -35,8 +35,8 @@ class Memory {
     /// True if one graph at a time has memory.
     bool bounded() const { return fitting_->bounded(); }
 
-    /// See that a graph has its places. Throws Error if memory is out.
-    void place(Placement & graph);
+    /// See that a graph has its places, and what is lent to it is at `addresses`. Throws Error if memory is out.
+    void place(Placement & graph, const std::vector<void *> & addresses);
 
     /// A graph is no more.
     void forget(Placement & graph);

@@ -6,6 +6,7 @@
 #include "graphc/mapping.h"
 #include "graphc/streams.h"
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 #include <unordered_map>
@@ -23,6 +24,13 @@ std::set<ggml_backend_buffer_t> host_buffers(ggml_cgraph * graph) {
         if (ggml_backend_buffer_get_usage(buffer) == GGML_BACKEND_BUFFER_USAGE_COMPUTE) found.insert(buffer);
     }
     return found;
+}
+
+/// A buffer of the CPU's for tensors that lie anywhere in its memory.
+ggml_backend_buffer_t elsewhere() {
+    alignas(64) static std::byte nothing[64];
+    static const ggml_backend_buffer_t buffer = ggml_backend_cpu_buffer_from_ptr(nothing, sizeof nothing);
+    return buffer;
 }
 
 #ifdef _MSC_VER  // compiles none of our own code
@@ -46,8 +54,8 @@ ggml_status run(graphc_runner * runner, int threads) { return static_cast<ggml_s
 
 }  // namespace
 
-Placement::Placement(const Backends & backends, ggml_context * context, ggml_cgraph * graph, size_t tensors)
-    : backends_(backends), context_(context), graph_(graph), tensors_(tensors), runner_(nullptr, nullptr) {
+Placement::Placement(const Backends & backends, ggml_context * context, ggml_cgraph * graph, size_t tensors, std::vector<ggml_tensor *> lent)
+    : backends_(backends), context_(context), graph_(graph), tensors_(tensors), lent_(std::move(lent)), runner_(nullptr, nullptr) {
     for (ggml_backend_t device : backends.devices()) {
         for (const auto & each : pinned(device, backends.list().back(), graph)) pinned_.push_back(each);
     }
@@ -81,11 +89,12 @@ Needs Placement::measure(const Weights & weights) {
     return needs;
 }
 
-void Placement::place(const Weights & weights) {
+void Placement::place(const Weights & weights, const std::vector<void *> & addresses) {
+    restore(addresses);
     scheduler_ = new_scheduler();
     bool placed = ggml_backend_sched_reserve(scheduler_.get(), graph_);  // where memory is out, what follows would end the process
     if (placed) {
-        restore();
+        restore(addresses);
         pin(scheduler_.get());
         placed = ggml_backend_sched_alloc_graph(scheduler_.get(), graph_);
     }
@@ -108,7 +117,21 @@ void Placement::release() {
     restore();
 }
 
-void Placement::restore() const { std::memcpy(ggml_get_mem_buffer(context_), untouched_.data(), untouched_.size()); }
+void Placement::restore(const std::vector<void *> & addresses) const {
+    std::memcpy(ggml_get_mem_buffer(context_), untouched_.data(), untouched_.size());
+    for (size_t i = 0; i < addresses.size(); ++i) {
+        lent_[i]->buffer = elsewhere();
+        lent_[i]->data = addresses[i];
+    }
+}
+
+void Placement::move(const std::vector<void *> & addresses) const {
+    for (size_t i = 0; i < addresses.size(); ++i) lent_[i]->data = addresses[i];
+    for (ggml_tensor * each = ggml_get_first_tensor(context_); each; each = ggml_get_next_tensor(context_, each)) {
+        if (std::find(lent_.begin(), lent_.end(), each->view_src) == lent_.end()) continue;
+        each->data = static_cast<std::byte *>(each->view_src->data) + each->view_offs;
+    }
+}
 
 ggml_status Placement::compute() {
     if (runner_ != nullptr) return run(runner_.get(), backends_.threads_in_use());
