@@ -8,39 +8,10 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from frontend_models import model, node, value
+from shared_outputs import WIDTH, shared_outputs
 
 import graphc
-
-WIDTH = 8
-
-
-def several() -> onnx.ModelProto:
-    """Outputs that are computed, seen in another shape, given twice, inputs themselves, and weights."""
-    nodes = [
-        node("Relu", "x", "positive"),
-        node("Reshape", "positive flat", "line"),
-        node("Identity", "positive", "again"),
-        node("Identity", "x", "same"),
-        node("Transpose", "x", "turned"),
-        node("Reshape", "x flat", "x_line"),
-        node("MatMul", "turned y", "product"),
-        node("Add", "product w", "sum"),
-        node("Slice", "x zero two", "first"),
-        node("Neg", "first", "negative"),
-        node("Identity", "w", "constant"),
-    ]
-    inputs = [value("x", ["n", WIDTH]), value("y", ["n", WIDTH])]
-    outputs = ["positive", "line", "again", "same", "x_line", "sum", "first", "negative", "product", "constant"]
-    weights = {
-        "w": np.eye(WIDTH, dtype=np.float32),
-        "flat": np.array([-1]),
-        "zero": np.array([0]),
-        "two": np.array([2]),
-    }
-    return model(nodes, inputs, outputs, weights)
 
 
 def expected(x: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
@@ -62,7 +33,7 @@ def check(found: dict[str, np.ndarray], x: np.ndarray, y: np.ndarray) -> None:
 
 @pytest.fixture(scope="module")
 def loaded() -> graphc.Model:
-    return graphc.compile(several(), threads=2)
+    return graphc.compile(shared_outputs(), threads=2)
 
 
 def test_each_run_has_its_arrays(loaded: graphc.Model) -> None:
@@ -131,7 +102,7 @@ def test_a_file_that_is_mapped_keeps_what_was_written_there(loaded: graphc.Model
 
 
 def test_targets_and_sizes_of_nothing() -> None:
-    loaded = graphc.compile(several(), threads=1, dims={"n": "0.."})
+    loaded = graphc.compile(shared_outputs(), threads=1, dims={"n": "0.."})
     for n in (0, 1, 2, 0, 2):
         x, y = numbers(n, 7), numbers(n, 8)
         targets = {"positive": np.full((n, WIDTH), np.nan, np.float32), "again": misaligned(np.zeros((n, WIDTH)))}

@@ -15,6 +15,7 @@ import refitting
 from cpp_programs import Modules, arrays, repeated, replaced
 from gguf import GGMLQuantizationType, GGUFWriter, quantize
 from onnx import helper
+from shared_outputs import shared_outputs
 from suite.quick_cpp import C_OPTIONS, WARNINGS
 
 import graphc
@@ -38,6 +39,9 @@ target_link_libraries(threads PRIVATE encoder decoder repeated replaced)
 add_subdirectory(wide-cpp)
 add_executable(wide_of wide.cpp)
 target_link_libraries(wide_of PRIVATE wide)
+add_subdirectory(shared-cpp)
+add_executable(in_place in_place.cpp)
+target_link_libraries(in_place PRIVATE shared)
 add_executable(beside beside.cpp)
 target_link_libraries(beside PRIVATE wide)
 foreach(program weights lora)
@@ -107,6 +111,7 @@ def application(folder, options=()):
     for name, proto, dtype in (
         ("several", refitting.several(refitting.weights(1)), ()),
         ("wide", wide(), ("q8_0", "table.weight=q8_0")),
+        ("shared", shared_outputs(), ()),
     ):
         model = graphc.compile(proto, threads=1, dtype=dtype)
         model.save(folder / f"{name}.gguf")
@@ -189,6 +194,11 @@ def test_threads_get_what_one_would(watched):
         done = run(watched, "threads", str(threads), TSAN_OPTIONS=options)
         assert done.returncode == 0, done.stdout + done.stderr[:8000]
         assert done.stdout.count(": 0 wrong") == len(MODELS)
+
+
+def test_arrays_are_used_where_they_lie(watched):
+    done = run(watched, "in_place", "shared.gguf")
+    assert (done.returncode, done.stdout) == (0, "0 wrong\n"), done.stderr[:8000]
 
 
 def damaged(folder):
