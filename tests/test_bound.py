@@ -10,7 +10,7 @@ import pytest
 from graphc.errors import InputError
 from graphc.ir.types import F32
 from graphc.runtime.model import Model
-from graphc.shapes import Dim, symbol
+from graphc.shapes import Dim, Values, symbol
 from graphc.targets.ggml.lowering.builder import Builder
 from graphc.targets.ggml.program.bound import SizeChecks
 from graphc.targets.ggml.program.program import Call, Output, Program
@@ -97,7 +97,7 @@ def two_images() -> Program:
 def test_what_is_alike_is_checked_once_and_what_stays_not_again(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[str] = []
 
-    def counted(program: Program, call: Call, binding: dict[str, int]) -> None:
+    def counted(program: Program, call: Call, binding: dict[str, int], values: Values) -> None:
         checked.append(f"{call.function} of {list(binding.values())}")
 
     program = two_images()

@@ -13,7 +13,7 @@ from typing import Any
 from graphc.errors import InputError, ShapeError
 from graphc.ir.interp import bound as with_sizes
 from graphc.kernels.use import KernelUse
-from graphc.shapes import Expr, bind, integer
+from graphc.shapes import Expr, Values, integer
 from graphc.targets.ggml.program.calls import CALLS
 from graphc.targets.ggml.program.program import HOST, RESULT, Call, Program
 from graphc.targets.ggml.program.rules import Layout
@@ -38,9 +38,10 @@ class SizeChecks:
         """Raise InputError, with the node, unless ggml accepts these calls when the size symbols have these values."""
         found = {names: {name: binding[name] for name in names} for names in {names for _, names in self._calls}}
         changed = {names for names, sizes in found.items() if self._right.get(names) != sizes}
+        values = Values(binding)
         for call, names in self._calls:
             if names in changed:
-                _check(self.program, call, binding)
+                _check(self.program, call, binding, values)
         self._right.update(found)
 
 
@@ -57,15 +58,15 @@ def _seen(call: Call) -> Any:
     return call.function, call.kernel, call.launches is None, kind(call.result), *map(kind, call.args)
 
 
-def _check(program: Program, call: Call, binding: Mapping[str, int]) -> None:
+def _check(program: Program, call: Call, binding: Mapping[str, int], values: Values) -> None:
     """Raise InputError, with the node, unless ggml accepts a call for these sizes, and makes of it what the program says."""
 
     def bound(arg: Any) -> Any:
         match arg:
             case Tensor():
-                return Tensor(arg.type, quad(arg.ne, binding), quad(arg.nb, binding), arg.rank)
+                return Tensor(arg.type, quad(arg.ne, values), quad(arg.nb, values), arg.rank)
             case Expr():
-                return bind(arg, binding)
+                return values[arg]
         return arg
 
     try:
@@ -103,7 +104,7 @@ def bound_kernel(use: KernelUse, call: Call, binding: Mapping[str, int]) -> Tens
     return dense(call.result.type, storage_ne(shapes[0]), call.result.rank)
 
 
-def quad(sizes: Quad, binding: Mapping[str, int]) -> Quad:
+def quad(sizes: Quad, values: Values) -> Quad:
     """Four sizes with their values."""
-    a, b, c, d = (bind(size, binding) for size in sizes)
+    a, b, c, d = map(values.__getitem__, sizes)
     return a, b, c, d
