@@ -26,7 +26,7 @@ from graphc.ops.pointwise import Binary, Cast, Unary, Where
 from graphc.ops.pool import AveragePool, MaxPool
 from graphc.ops.quantized import Dequantize, Quantize, QuantizedSum, Requantize, ScaledMatMul
 from graphc.ops.random import Random
-from graphc.ops.recurrent import LSTM
+from graphc.ops.recurrent import Recurrent
 from graphc.ops.reduce import KINDS, Reduce
 from graphc.ops.resize import Resize
 from graphc.ops.rotary import RotaryEmbedding
@@ -216,7 +216,9 @@ USES: dict[str, list[Use]] = {
     "BestBoxes": [
         use(BestBoxes(3), BOXES, Input((1, 2, 8), F32), Input((1, 2, 8), I64), Input((), F32), Input((), F32))
     ],
-    "LSTM": [use(LSTM(), x(9, 1, 512), weight(4, 128, 4, 32), x(1, 128), x(1, 128))],
+    "Recurrent": [
+        use(Recurrent("lstm"), x(9, 1, 1, 512), weight(1, 4, 129, 4, 32), Input((1,), I64), x(1, 1, 128), x(1, 1, 128))
+    ],
     "LayerNorm": [use(LayerNorm(1, 1e-5), x(2, 8), weight(8), weight(8))],
     "RMSNorm": [use(RMSNorm(1, 1e-5), x(2, 8), weight(8))],
     "GroupNorm": [use(GroupNorm(2, 1e-5), x(1, 4, 8, 8), weight(4), weight(4))],

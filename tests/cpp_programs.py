@@ -12,7 +12,7 @@ from graphc.ops.matmul import MatMul
 from graphc.ops.pointwise import Cast
 from graphc.ops.pool import MaxPool
 from graphc.ops.random import Random
-from graphc.ops.recurrent import LSTM
+from graphc.ops.recurrent import Recurrent
 from graphc.ops.scatter import ScatterElements, ScatterND
 from graphc.ops.selection import BestBoxes, NonZero
 from graphc.ops.sequences import CumProd, CumSum
@@ -258,8 +258,17 @@ def routines() -> Program:
     add(ScatterND("max"), given("rows", F32, 40, n), given("numbers", I64, n, 1), given("updates", F32, n, n))
     add(MaxPool((3, 2), (2, 3), (1, 1), (1, 0), (1, 1), False), given("image", F16, 2, 3, n, 9))
     order = add(ArgSort(2, n, True), scores)
-    states = [given(name, F32, 2, 40) for name in ("outputs", "cells")]
-    add(LSTM(True), given("gates", F32, n, 2, 160), given("packed", F32, 2, 40, 4, 32), *states)
+    states = [given(name, F32, 1, 2, 40) for name in ("outputs", "cells")]
+    lengths = given("lengths", I64, 2)
+    add(
+        Recurrent("lstm", (True,)),
+        given("gates", F32, n, 2, 1, 160),
+        given("packed", F32, 1, 2, 41, 4, 32),
+        lengths,
+        *states,
+    )
+    both = [given("gates both ways", F32, n, 2, 2, 120), given("packed both ways", F32, 2, 2, 41, 3, 32)]
+    add(Recurrent("gru", (False, True)), *both, lengths, given("first", F32, 2, 2, 40))
     add(BestBoxes(n), given("boxes", F32, 2, n, 4), scores, order, given("overlap", F32), given("least", F32))
     return b.program
 

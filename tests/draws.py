@@ -25,7 +25,7 @@ from graphc.ops.pool import AveragePool, MaxPool
 from graphc.ops.quantized import SMALL, Dequantize, Quantize, QuantizedSum, Requantize
 from graphc.ops.random import KINDS as RANDOM_KINDS
 from graphc.ops.random import Random
-from graphc.ops.recurrent import LSTM, UNITS
+from graphc.ops.recurrent import CELLS, UNITS, Recurrent
 from graphc.ops.reduce import KINDS, Reduce
 from graphc.ops.resize import Resize
 from graphc.ops.scatter import REDUCTIONS, ScatterElements, ScatterND
@@ -416,12 +416,17 @@ def non_zero(d: Draw) -> Sample:
     return NonZero(count), [(x, shape)]
 
 
-def lstm(d: Draw) -> Sample:
-    steps, batch, hidden = d.size(1, 5), d.size(1, 5), d.number(1, 70)
-    shapes = [(steps, batch, 4 * hidden), (-(-hidden // UNITS), hidden, 4, UNITS), *[(batch, hidden)] * 2]
+def recurrent(d: Draw) -> Sample:
+    name = d.pick(list(CELLS))
+    steps, batch, hidden, directions = d.size(1, 5), d.size(1, 5), d.number(1, 70), d.number(1, 2)
+    gates, states = CELLS[name].gates, CELLS[name].states
+    weights = (directions, -(-hidden // UNITS), hidden + 1, gates, UNITS)
+    shapes = [(steps, batch, directions, gates * hidden), weights, (batch,), *[(directions, batch, hidden)] * states]
     arrays = [d.random.standard_normal(d.sizes(shape)).astype(F32) for shape in shapes]
     arrays[1] /= np.sqrt(F32.type(hidden))
-    return LSTM(bool(d.number(0, 1))), list(zip(arrays, shapes, strict=True))
+    arrays[2] = d.random.integers(0, len(arrays[0]) + 1, arrays[2].shape)
+    reverse = tuple(bool(d.number(0, 1)) for _ in range(directions))
+    return Recurrent(name, reverse), list(zip(arrays, shapes, strict=True))
 
 
 def best_boxes(d: Draw) -> Sample:
@@ -563,7 +568,7 @@ DRAWS: dict[str, Callable[[Draw], Sample]] = {
     "ArgSortRows": arg_sort_rows,
     "NonZero": non_zero,
     "BestBoxes": best_boxes,
-    "LSTM": lstm,
+    "Recurrent": recurrent,
     "ScatterElements": scatter_elements,
     "ScatterND": scatter_nd,
 }

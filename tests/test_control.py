@@ -237,12 +237,21 @@ def test_damaged_programs_are_refused(old, new):
     assert refused
 
 
-@pytest.mark.parametrize("operator", ["LSTM", "GRU", "RNN"])
+KINDS = {
+    "LSTM": {}, "GRU": {}, "linear GRU": {"linear_before_reset": 1}, "RNN": {}, "RNN of Relu": {"activations": ["Relu"]},
+    "clipped GRU": {"clip": 0.5}, "other LSTM": {"activations": ["Sigmoid", "Relu", "Tanh"]},
+}  # fmt: skip
+"""Layers by their operators, which are the last or the first of their words, and what they are told besides."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("whole", [False, True])
-def test_recurrent_layers_of_any_length(operator, direction, whole):
+def test_recurrent_layers_of_any_length(kind, direction, whole):
     """Sequences of different lengths in one batch, or whole ones, given first states; one program for every number of steps."""
+    (operator,) = {"LSTM", "GRU", "RNN"} & set(kind.split())
     directions, gates = (2 if direction == "bidirectional" else 1), {"LSTM": 4, "GRU": 3, "RNN": 1}[operator]
+    told = {name: each * directions if name == "activations" else each for name, each in KINDS[kind].items()}
     random = np.random.default_rng(3)
 
     def floats(*shape: int) -> np.ndarray:
@@ -270,6 +279,7 @@ def test_recurrent_layers_of_any_length(operator, direction, whole):
         ["y", "last"],
         hidden_size=4,
         direction=direction,
+        **told,
     )
     outputs = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in ("y", "last")]
     initializers = [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()]
@@ -284,3 +294,35 @@ def test_recurrent_layers_of_any_length(operator, direction, whole):
             del feed["lengths"]
         for found, right in zip(compiled.run(feed).values(), session.run(None, feed), strict=True):
             np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("operator", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+def test_the_batch_may_come_first(operator, gates):
+    """Also where sequences have lengths, of which there are more than steps; one without any keeps its state."""
+    random = np.random.default_rng(4)
+    weights = {
+        name: random.standard_normal((2, *shape)).astype(np.float32)
+        for name, shape in (("W", (gates * 4, 3)), ("R", (gates * 4, 4)), ("B", (gates * 8,)))
+    }
+    x, first = random.standard_normal((3, 5, 3)), random.standard_normal((2, 5, 4))
+    lengths = np.array([3, 1, 0, 2, 3], np.int32)
+    feed = {"x": x.astype(np.float32), "lengths": lengths, "first": first.astype(np.float32)}
+    found = []
+    for layout in (0, 1):
+        given = {name: array.swapaxes(0, 1) if layout and array.ndim == 3 else array for name, array in feed.items()}
+        inputs = ["x", *weights, "lengths", "first"]
+        told = {"hidden_size": 4, "direction": "bidirectional", "layout": layout}
+        node = onnx.helper.make_node(operator, inputs, ["y", "last"], **told)
+        types = {"lengths": onnx.TensorProto.INT32}
+        infos = [
+            onnx.helper.make_tensor_value_info(name, types.get(name, onnx.TensorProto.FLOAT), array.shape)
+            for name, array in given.items()
+        ]
+        outputs = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in ("y", "last")]
+        initializers = [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()]
+        graph = onnx.helper.make_graph([node], "layer", infos, outputs, initializers)
+        proto = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+        found.append(graphc.compile(proto, threads=2).run(given))
+    np.testing.assert_array_equal(found[1]["y"].transpose(1, 2, 0, 3), found[0]["y"])
+    np.testing.assert_array_equal(found[1]["last"].swapaxes(0, 1), found[0]["last"])
+    np.testing.assert_array_equal(found[0]["last"][:, 2], feed["first"][:, 2])

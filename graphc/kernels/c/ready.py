@@ -35,7 +35,7 @@ TYPES: dict[tuple[str, str], tuple[Sequence[np.dtype], ...]] = {
     ("panels", "packed_floats"): (BYTES, BYTES),
     ("panels", "packed_bytes"): (BYTES, BYTES),
     ("pool", "max_pool"): (NUMBERS,),
-    ("recurrent", "lstm"): (),
+    **{("recurrent", cell): () for cell in ("lstm", "gru", "linear_gru", "rnn_of_tanh", "rnn_of_relu")},
     ("scan", "scan"): (NUMBERS,),
     ("scatter", "scatter_elements"): (ANY, sorted(INTEGERS, key=str)),
     ("scatter", "scatter_slices"): (ANY, sorted(INTEGERS, key=str)),

@@ -355,7 +355,7 @@ def backwards(emit: SizeEmit, value: Value) -> Value:
     return emit(Slice((value.shape[0] - 1, *[0] * others), value.shape, (-1, *[1] * others)), value)
 
 
-def take(emit: SizeEmit, x: Value, axis: int, place: int) -> Value:
+def take(emit: SizeEmit, x: Value, axis: int, place: Dim) -> Value:
     """The slice at one place of an axis, without that axis."""
     return to_shape(emit, cut(emit, x, axis, place, 1), (*x.shape[:axis], *x.shape[axis + 1 :]))
 

@@ -1,4 +1,4 @@
-"""Recurrent layers: a loop over the steps, written out where they are known and few; those of an LSTM as usual are one operator.
+"""Recurrent layers: a loop over the steps, written out where they are known and few; but those of most layers are one operator.
 
 The input's part of every gate is one matrix product for all steps; a step adds the state's part. Steps after the end of a
 shorter sequence of the batch leave its state as it is, and their output is 0.
@@ -28,7 +28,8 @@ from graphc.ops.indexing import Gather
 from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Expand, Transpose
 from graphc.ops.pointwise import Binary, Cast, Unary, Where
-from graphc.ops.recurrent import LSTM, packed
+from graphc.ops.recurrent import CELLS as OWN_CELLS
+from graphc.ops.recurrent import Recurrent, packed
 from graphc.ops.sequences import Range
 from graphc.shapes import is_static
 
@@ -59,12 +60,11 @@ class Layer:
     """One direction of a layer: its weights, and arithmetic with them. `held` are the names of its values."""
 
     held: tuple[str, ...] = ("weight", "recurrence", "bias", "peepholes")
+    hidden_axis = 2
 
     def __init__(self, node: OnnxNode, emit: SizeEmit, cell: Cell, direction: int, functions: Sequence[Op]) -> None:
         self.emit, self.functions, self.node = emit, functions, node
-        self.hidden = self.hidden_size(node.input(2))
-        if node.int("hidden_size", self.hidden) != self.hidden:
-            raise ModelError(f"attribute hidden_size is {node.int('hidden_size')}, the weights are for {self.hidden}")
+        self.hidden = hidden_size(node, self.hidden_axis)
         self.cell = cell
         self.weight, self.recurrence = (take(emit, node.input(index), 0, direction) for index in (1, 2))
         bias, peepholes = node.optional(3), node.optional(7) if cell.states == 2 else None
@@ -80,11 +80,6 @@ class Layer:
             value = getattr(self, name)
             setattr(inner, name, None if value is None else body.capture(value))
         return inner
-
-    @staticmethod
-    def hidden_size(recurrence: Value) -> int:
-        """How many elements a state has, by its weights for all directions."""
-        return fixed_size(recurrence.shape[2], "the hidden size")
 
     def product(self, name: str, x: Value, first: int, count: int) -> Value:
         """The part of some gates that the weights of this name make of x."""
@@ -187,21 +182,27 @@ def layers(node: OnnxNode, emit: SizeEmit, cell: Cell, kind: type[Layer]) -> tup
     refuse_unless(x.shape[0] != 0, "it has no steps")
     backward = DIRECTIONS[node.choice("direction", "forward", tuple(DIRECTIONS))]
     functions = _functions(node, cell, len(backward))
-    outputs: list[Value] = []
-    last: list[list[Value]] = []
-    for direction, reverse in enumerate(backward):
-        layer = kind(node, emit, cell, direction, functions[direction])
-        few = isinstance(x.shape[0], int) and x.shape[0] <= UNROLLED
-        run = _together if _is_usual(layer, x) else _unrolled if few else _repeated
-        rows, states = run(layer, x, _initial(layer, x, direction, batch_first), reverse)
-        outputs.append(rows)
-        last.append(states)
-    whole = stacked(emit, outputs, 1)
-    ends = [stacked(emit, [states[kind] for states in last], 0) for kind in range(cell.states)]
+    usual = _usual(node, cell, functions, x) if kind is Layer else ""
+    if usual:
+        whole, ends = _together(node, emit, usual, x, backward, batch_first)
+    else:
+        whole, ends = _apart([kind(node, emit, cell, *each) for each in enumerate(functions)], x, backward, batch_first)
     if batch_first:
         whole = emit(Transpose((2, 0, 1, 3)), whole)
         ends = [emit(Transpose((1, 0, 2)), end) for end in ends]
     return whole, *ends
+
+
+def _apart(every: Sequence[Layer], x: Value, backward: Sequence[bool], batch_first: bool) -> tuple[Value, list[Value]]:
+    """The outputs of all steps, and the states after the last one, of each direction by itself, written out or as a loop."""
+    emit = every[0].emit
+    run = _unrolled if isinstance(x.shape[0], int) and x.shape[0] <= UNROLLED else _repeated
+    found = [
+        run(layer, x, _initial(layer, x, direction, batch_first), reverse)
+        for direction, (layer, reverse) in enumerate(zip(every, backward, strict=True))
+    ]
+    ends = [stacked(emit, list(states), 0) for states in zip(*(states for _, states in found), strict=True)]
+    return stacked(emit, [rows for rows, _ in found], 1), ends
 
 
 def _functions(node: OnnxNode, cell: Cell, directions: int) -> list[list[Op]]:
@@ -235,31 +236,53 @@ def _initial(layer: Layer, x: Value, direction: int, batch_first: bool) -> list[
     return states
 
 
-def _is_usual(layer: Layer, x: Value) -> bool:
-    """True for an LSTM with the functions of most, whole sequences and no more than that, in float32."""
-    functions = [Unary(name) for name in CELLS["LSTM"].functions]
-    more = layer.clip or layer.node.int("input_forget", 0) or layer.node.optional(4) or layer.peepholes
-    usual = type(layer) is Layer and layer.cell is CELLS["LSTM"] and layer.functions == functions
-    return usual and not more and x.dtype == F32
+def _usual(node: OnnxNode, cell: Cell, functions: Sequence[Sequence[Op]], x: Value) -> str:
+    """The cell by which an operator of ours computes the layer; none unless its functions are those of most, in float32."""
+    linear = bool(node.int("linear_before_reset", 0))
+    known = {
+        (4, *map(Unary, ("Sigmoid", "Tanh", "Tanh"))): "lstm",
+        (3, *map(Unary, ("Sigmoid", "Tanh"))): "linear_gru" if linear else "gru",
+        (1, Unary("Tanh")): "rnn_of_tanh",
+        (1, Unary("Relu")): "rnn_of_relu",
+    }
+    more = node.float("clip", None) or (cell.states == 2 and (node.int("input_forget", 0) or node.optional(7)))
+    alike = all(each == functions[0] for each in functions)
+    return known.get((cell.gates, *functions[0]), "") if alike and not more and x.dtype == F32 else ""
 
 
-def _together(layer: Layer, x: Value, states: list[Value], reverse: bool) -> tuple[Value, list[Value]]:
-    """The output of every step, in the order of the input, and the states after the last one: by one operator."""
-    emit, (steps, batch, features) = layer.emit, x.shape
+def _together(
+    node: OnnxNode, emit: SizeEmit, name: str, x: Value, backward: Sequence[bool], batch_first: bool
+) -> tuple[Value, list[Value]]:
+    """The outputs of all steps in all directions, and the states after the last one: by one operator."""
+    (steps, batch, features), directions, cell = x.shape, len(backward), OWN_CELLS[name]
+    hidden = hidden_size(node, Layer.hidden_axis)
+    wide = cell.gates * hidden
     rows = to_shape(emit, x, (steps * batch, features))  # of one matrix, not of one for each step
-    gates = layer.product("weight", rows, 0, 4)
-    if layer.bias is not None:
-        gates = layer.add(gates, layer.add(layer.part(layer.bias, 0, 4), layer.part(layer.bias, 4, 4)))
-    gates = to_shape(emit, gates, (steps, batch, 4 * layer.hidden))
-    both = emit(LSTM(reverse), gates, packed(emit, layer.recurrence), *states)
-    found = [take(emit, both, 0, index) for index in range(2)]
-    last = [cut(emit, each, 0, 0 if reverse else steps - 1, 1) for each in found]
-    return found[0], [to_shape(emit, each, each.shape[1:]) for each in last]
+    gates = emit(MatMul(transpose_b=True), rows, to_shape(emit, node.input(1), (directions * wide, features)))
+    bias = node.optional(3)
+    if bias is None:
+        bias = emit(Expand((directions, 2 * wide)), emit.constant(0.0, like=x))
+    else:
+        gates = emit(Binary("Add"), gates, to_shape(emit, cut(emit, bias, 1, 0, wide), (directions * wide,)))
+    gates = to_shape(emit, gates, (steps, batch, directions, wide))
+    weights = packed(emit, node.input(2), cut(emit, bias, 1, wide, wide), cell.gates)
+    ends = _ends(node, emit)
+    lengths = emit(Expand((batch,)), emit.size(steps)) if ends is None else to_shape(emit, ends, (batch,))
+    states = []
+    for index in range(cell.states):
+        given = node.optional(5 + index)
+        if given is None:
+            given = emit(Expand((directions, batch, hidden)), emit.constant(0.0, like=x))
+        elif batch_first:
+            given = emit(Transpose((1, 0, 2)), given)
+        states.append(given)
+    found = emit(Recurrent(name, tuple(backward)), gates, weights, lengths, *states)
+    return cut(emit, found, 0, 0, steps), [take(emit, found, 0, steps + index) for index in range(cell.states)]
 
 
 def _unrolled(layer: Layer, x: Value, states: list[Value], reverse: bool) -> tuple[Value, list[Value]]:
     """The output of every step, in the order of the input, and the states after the last one."""
-    emit, prepared, ends = layer.emit, layer.inputs(x), _ends(layer)
+    emit, prepared, ends = layer.emit, layer.inputs(x), _ends(layer.node, layer.emit)
     rows: dict[int, Value] = {}
     steps = range(fixed_size(x.shape[0], "the number of steps"))
     for step in reversed(steps) if reverse else steps:
@@ -270,7 +293,7 @@ def _unrolled(layer: Layer, x: Value, states: list[Value], reverse: bool) -> tup
 
 def _repeated(layer: Layer, x: Value, states: list[Value], reverse: bool) -> tuple[Value, list[Value]]:
     """The same as a loop."""
-    emit, prepared, ends, steps = layer.emit, layer.inputs(x), _ends(layer), x.shape[0]
+    emit, prepared, ends, steps = layer.emit, layer.inputs(x), _ends(layer.node, layer.emit), x.shape[0]
     types = [TensorType(I64, ()), TensorType(BOOL, ()), *(state.type for state in states)]
     body = ImportedBody.opened(emit, ["step", "going", *(f"state{i}" for i in range(len(states)))], types)
     inner, place = body.emit, body.given[0]
@@ -295,9 +318,17 @@ def _step(layer: Layer, x: Value, states: list[Value], place: Value, ends: Value
     return row, [emit(Where(), inside, new, old) for new, old in zip(fresh, states, strict=True)]
 
 
-def _ends(layer: Layer) -> Value | None:
+def hidden_size(node: OnnxNode, axis: int) -> int:
+    """How many elements a state has, by an axis of its weights for all directions."""
+    found = fixed_size(node.input(2).shape[axis], "the hidden size")
+    if node.int("hidden_size", found) != found:
+        raise ModelError(f"attribute hidden_size is {node.int('hidden_size')}, the weights are for {found}")
+    return found
+
+
+def _ends(node: OnnxNode, emit: SizeEmit) -> Value | None:
     """The lengths of the sequences [batch, 1], or None if all are whole. A run with others than there can be fails."""
-    lengths, emit, steps = layer.node.optional(4), layer.emit, layer.node.input(0).shape[0]
+    lengths, steps = node.optional(4), node.input(0).shape[1 if node.int("layout", 0) == 1 else 0]
     if lengths is None:
         return None
     known = emit.known(lengths)

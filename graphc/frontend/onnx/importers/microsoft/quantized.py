@@ -19,7 +19,7 @@ from graphc.frontend.onnx.importers.pool import averages
 from graphc.frontend.onnx.importers.quantize import convolved, dequantize_linear, quantize_linear, requantized
 from graphc.frontend.onnx.importers.recurrent import CELLS, Cell, Layer, layers
 from graphc.frontend.onnx.importers.sizes import to_shape, unique_axes
-from graphc.frontend.onnx.node import OnnxNode, fixed_size, refuse_unless
+from graphc.frontend.onnx.node import OnnxNode, refuse_unless
 from graphc.frontend.onnx.table import MICROSOFT, onnx_op
 from graphc.ir import Value
 from graphc.ir.types import F32, I32, U8
@@ -207,16 +207,12 @@ class QuantizedLayer(Layer):
     step by its own range."""
 
     held = (*Layer.held, "weight_scale", "weight_zero", "recurrence_scale", "recurrence_zero")
+    hidden_axis = 1
 
     def __init__(self, node: OnnxNode, emit: SizeEmit, cell: Cell, direction: int, functions: Sequence[Op]) -> None:
         super().__init__(node, emit, cell, direction, functions)
         scaling = [_number(emit, take(emit, node.input(place), 0, direction)) for place in range(8, 12)]
         self.weight_scale, self.weight_zero, self.recurrence_scale, self.recurrence_zero = scaling
-
-    @staticmethod
-    def hidden_size(recurrence: Value) -> int:
-        """See `Layer.hidden_size`."""
-        return fixed_size(recurrence.shape[1], "the hidden size")
 
     def product(self, name: str, x: Value, first: int, count: int) -> Value:
         """See `Layer.product`: of all gates at once."""
