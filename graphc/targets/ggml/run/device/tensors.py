@@ -20,6 +20,9 @@ from graphc.targets.ggml.program.tensor import Tensor
 ALIGNMENT = 64
 """Bytes to which arrays of our own are aligned: a vector of any processor's then lies in one line of the cache."""
 
+SMALL = 1024
+"""Elements of an array that may begin anywhere in a line of the cache."""
+
 VIEW_OPS = (ggml.GGML_OP_NONE, ggml.GGML_OP_VIEW, ggml.GGML_OP_RESHAPE, ggml.GGML_OP_PERMUTE, ggml.GGML_OP_TRANSPOSE)
 """What computes nothing."""
 
@@ -59,7 +62,7 @@ def room_for(shape: tuple[int, ...], dtype: np.dtype, into: np.ndarray | None = 
     if into is not None and into.shape == shape and into.dtype == dtype:
         return into
     try:
-        return aligned_empty(shape, dtype)
+        return np.empty(shape, dtype) if prod(shape) < SMALL else aligned_empty(shape, dtype)
     except MemoryError as error:
         raise GraphcError(f"not enough memory for a result of {prod(shape) * dtype.itemsize} bytes") from error
 
@@ -78,20 +81,18 @@ def in_place(array: np.ndarray, apart: bool = False) -> np.ndarray:
     More is not needed: ggml and our own code load vectors from anywhere. The scales of quantized types have 16 bits.
     """
     array = array if apart and has_rows_apart(array) else np.asarray(array, order="C")
-    found = array if _is_aligned(array) else aligned_copy(array)
-    if found is not array:
-        give_back([array])
-    return found
+    size = max(array.itemsize, 2)
+    if not array.nbytes or array.ctypes.data % size == 0:
+        return array
+    copy = aligned_copy(array)
+    give_back([array])
+    return copy
 
 
 def aligned(array: np.ndarray) -> np.ndarray:
-    """The array if it is contiguous, and the CPU can use it where it lies, else a copy."""
-    array = np.asarray(array, order="C")
-    return array if _is_aligned(array) else aligned_copy(array)
-
-
-def _is_aligned(array: np.ndarray) -> bool:
-    return not array.nbytes or array.ctypes.data % max(array.itemsize, 2) == 0
+    """The array of numbers if it is contiguous, and the CPU can use it where it lies, else a copy."""
+    flags = array.flags
+    return array if flags.c_contiguous and flags.aligned else aligned_copy(array)
 
 
 def extent(array: np.ndarray) -> int:

@@ -66,7 +66,8 @@ class Placement:
         self.kept_bytes = kept_bytes
         self.lent, self._addresses = list(lent), list[int]()
         self.runner: Runner | None = None  # on the CPU alone, once it has its places
-        self._context, self._views = context, list[Any]()
+        self._context = context
+        self._views: list[Any] | None = None
         self._address = ggml.ggml_get_mem_buffer(context)
         self._untouched = ctypes.string_at(self._address, ggml.ggml_used_mem(context))
 
@@ -88,28 +89,26 @@ class Placement:
         have to get some."""
         if len(addresses) != len(self._addresses):
             return False
-        moved = {}
-        for tensor, before, after in zip(self.lent, self._addresses, addresses, strict=False):
-            if before != after:
-                tensor.contents.data = after
-                moved[address(tensor)] = after
-        self._addresses = list(addresses)
-        for view in self._all_views() if moved else ():
-            place = moved.get(address(view.contents.view_src))
-            if place is not None:
-                view.contents.data = place + view.contents.view_offs
+        if self._addresses != addresses:
+            for tensor, place in zip(self.lent, addresses, strict=False):
+                tensor.contents.data = place
+            if self._views is None:
+                self._views = self._all_views()
+            for view in self._views:
+                found = view.contents
+                found.data = found.view_src.contents.data + found.view_offs
+            self._addresses = list(addresses)
         return True
 
     def _all_views(self) -> list[Any]:
         """The tensors that are views of those that are lent."""
-        if not self._views:
-            lent = set(map(address, self.lent))
-            tensor = ggml.ggml_get_first_tensor(self._context)
-            while tensor:
-                if tensor.contents.view_src and address(tensor.contents.view_src) in lent:
-                    self._views.append(tensor)
-                tensor = ggml.ggml_get_next_tensor(self._context, tensor)
-        return self._views
+        lent, found = set(map(address, self.lent)), []
+        tensor = ggml.ggml_get_first_tensor(self._context)
+        while tensor:
+            if tensor.contents.view_src and address(tensor.contents.view_src) in lent:
+                found.append(tensor)
+            tensor = ggml.ggml_get_next_tensor(self._context, tensor)
+        return found
 
 
 @once
