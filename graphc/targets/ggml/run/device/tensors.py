@@ -91,6 +91,7 @@ def in_place(array: np.ndarray, apart: bool = False) -> np.ndarray:
 
 def aligned(array: np.ndarray) -> np.ndarray:
     """The array of numbers if it is contiguous, and the CPU can use it where it lies, else a copy."""
+    array = np.asarray(array)
     flags = array.flags
     return array if flags.c_contiguous and flags.aligned else aligned_copy(array)
 
