@@ -246,7 +246,8 @@ def routines() -> Program:
         (type,) = op.infer(*(type for _, type in inputs))
         use = KernelUse(op, tuple((type.dtype, type.shape) for _, type in inputs), type.dtype, type.shape)
         y = b.kernel(use, *(tensor for tensor, _ in inputs))
-        b.program.outputs.append(Output(op.name, type.dtype, type.shape, y))
+        name = getattr(op, "cell", op.name)
+        b.program.outputs.append(Output(name, type.dtype, type.shape, y))
         return y, type
 
     x, scores, places = given("x", F16, n, 3), given("scores", F32, 2, 20, n), given("places", I64, n)

@@ -6,7 +6,6 @@ import ctypes
 import functools
 import os
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from library_file import library_file
 
 from graphc.backends import generated
 from graphc.backends.generated import check_devices, device_error, file_text, library, load_generated
@@ -36,9 +36,8 @@ ALONE = Lock()
 def emulated_file(text: str) -> str:
     """What the stand-in takes as text, in PTX's place: the path of a library of kernels. Of several targets' threads one compiles
     it, and the others find it in the cache."""
-    with ALONE, tempfile.NamedTemporaryFile(suffix=".so", delete=False) as file:
-        file.write(emulated_image(text))
-    return file.name
+    with ALONE:
+        return library_file(emulated_image(text))
 
 
 SOURCES = Path(__file__).parent / "fake_driver"
@@ -139,9 +138,7 @@ def stand_in() -> str:
     content = library_bytes(
         joined(("context_calls.c", "stream_calls.c", "asked.c"), read), compiler, flags=(*FLAGS, *SANITIZER)
     )
-    with tempfile.NamedTemporaryFile(suffix=".so", delete=False) as file:
-        file.write(content)
-    return file.name
+    return library_file(content)
 
 
 @functools.cache

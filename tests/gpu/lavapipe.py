@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from library_file import library_file
 
 from graphc.kernels.c.compiled import library_bytes
 from graphc.kernels.c.compiler import find_compiler
@@ -126,9 +127,7 @@ def library() -> str:
         return (own if name.endswith(".c") and not (SOURCES / name).exists() else SOURCES / name).read_text()
 
     flags = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread")
-    with tempfile.NamedTemporaryFile(suffix=".so", delete=False) as file:
-        file.write(library_bytes(joined(FILES, read), compiler, flags=flags))
-    return file.name
+    return library_file(library_bytes(joined(FILES, read), compiler, flags=flags))
 
 
 class Vulkan:

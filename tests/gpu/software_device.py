@@ -7,13 +7,13 @@ import ctypes
 import functools
 import os
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from library_file import library_file
 
 from graphc.backends.generated import file_text, library, load_generated
 from graphc.backends.load import load_backends
@@ -126,9 +126,7 @@ def path() -> str:
     compiler = find_compiler()
     assert compiler is not None, "the tests need a C compiler"
     source = text().replace('#include "vulkan_calls.h"', file_text("vulkan_calls.h").replace("#pragma once", ""))
-    with tempfile.NamedTemporaryFile(suffix=".so", delete=False) as file:
-        file.write(library_bytes(source, compiler, flags=("-std=gnu11", "-O1", "-g", "-w")))
-    return file.name
+    return library_file(library_bytes(source, compiler, flags=("-std=gnu11", "-O1", "-g", "-w")))
 
 
 @contextmanager
