@@ -3,8 +3,9 @@
     python benchmarks/operators.py
     python benchmarks/operators.py Resize GridSample --threads 2
 
-Sizes are those that models have. An addition stands before the operator, and what that takes alone is taken off both times. One thread, both in this process by turns; a figure is the lower
-quartile of the rounds, in microseconds. The slowest in comparison come last.
+Sizes are those that models have. An addition stands before the operator, and what that takes alone is taken off both times. Both
+run in this process by turns, with one thread unless more are asked for; a figure is the lower quartile of the rounds, in
+microseconds. The slowest in comparison come last.
 """
 
 from __future__ import annotations

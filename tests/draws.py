@@ -27,7 +27,7 @@ from graphc.ops.random import KINDS as RANDOM_KINDS
 from graphc.ops.random import Random
 from graphc.ops.recurrent import CELLS, UNITS, Recurrent
 from graphc.ops.reduce import KINDS, Reduce
-from graphc.ops.resize import Resize
+from graphc.ops.resize import Resize, Sampled
 from graphc.ops.scatter import REDUCTIONS, ScatterElements, ScatterND
 from graphc.ops.selection import BestBoxes, NonZero
 from graphc.ops.sequences import CumProd, CumSum, EyeLike, Range, Trilu
@@ -299,6 +299,15 @@ def resize(d: Draw) -> Sample:
     return op, [((np.abs(x) if dtype == U8 else x).astype(dtype), shape)]
 
 
+def sampled(d: Draw) -> Sample:
+    shape, dtype, taps = d.shape(1, 4), d.pick([F32, F64]), d.number(1, 4)
+    axis, count = d.number(0, len(shape) - 1), d.size(1, 6)
+    arrays = [d.array(dtype, each) for each in (shape, (count, taps))]
+    places = d.random.integers(-1, d.sizes(shape)[axis] + 1, d.sizes((count, taps)))
+    given = [(arrays[0], shape), (places, (count, taps)), (arrays[1], (count, taps))]
+    return Sampled(axis, taps), given
+
+
 def indices(d: Draw, shape: Sequence[Dim], limit: int, dtype: np.dtype | None = None) -> np.ndarray:
     return d.random.integers(-limit, limit, d.sizes(shape)).astype(dtype or d.pick([I32, I64]))
 
@@ -556,6 +565,7 @@ DRAWS: dict[str, Callable[[Draw], Sample]] = {
     "AveragePool": pool(AveragePool),
     "Reduce": reduce,
     "Resize": resize,
+    "Sampled": sampled,
     "Range": range_,
     "EyeLike": lambda d: (EyeLike(d.number(-2, 2), d.pick(ALL), (d.size(), d.size())), []),
     "Random": lambda d: (Random(d.pick(RANDOM_KINDS), d.number(0, 99), 0.5, 2.0, d.pick(FLOAT_TYPES), d.shape()), []),
