@@ -49,3 +49,34 @@ static inline void graphc_sort_ranked(struct graphc_ranked * items, struct graph
     }
     if (from != items) memcpy(items, from, (size_t) count * sizeof(*items));
 }
+
+// True if an item comes behind another: equal ones are in the order of their places.
+static inline bool graphc_is_behind(struct graphc_ranked a, struct graphc_ranked b) {
+    return a.key > b.key || (a.key == b.key && a.place > b.place);
+}
+
+// Has an item of a heap, whose first one is behind all others, sink to where none below it is behind it.
+static inline void graphc_sink(struct graphc_ranked * heap, int64_t size, int64_t at) {
+    const struct graphc_ranked item = heap[at];
+    for (int64_t below; (below = 2 * at + 1) < size; at = below) {
+        if (below + 1 < size && graphc_is_behind(heap[below + 1], heap[below])) below++;
+        if (!graphc_is_behind(heap[below], item)) break;
+        heap[at] = heap[below];
+    }
+    heap[at] = item;
+}
+
+// Has the `count` first items stand in order before the others.
+static inline void graphc_sort_first(struct graphc_ranked * items, int64_t size, int64_t count) {
+    for (int64_t at = count / 2; at-- > 0;) graphc_sink(items, count, at);
+    for (int64_t i = count; i < size; i++) {
+        if (!graphc_is_behind(items[0], items[i])) continue;
+        items[0] = items[i];
+        graphc_sink(items, count, 0);
+    }
+    for (int64_t left = count; left-- > 1;) {
+        const struct graphc_ranked last = items[0];
+        items[0] = items[left], items[left] = last;
+        graphc_sink(items, left, 0);
+    }
+}

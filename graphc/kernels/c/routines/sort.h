@@ -29,7 +29,8 @@ static inline int graphc_sort_T(const T * restrict x, int64_t * restrict y, int6
                 const uint64_t key = graphc_key_T(from[items[i].place * inner * width + column]);
                 items[i].key = descending ? ~key : key;
             }
-            graphc_sort_ranked(items, items + size, size);
+            if (width == 1 && count <= size / 16) graphc_sort_first(items, size, count);
+            else graphc_sort_ranked(items, items + size, size);
         }
         for (int64_t i = 0; i < count; i++) to[i * inner] = items[i].place;
     }
