@@ -31,7 +31,7 @@ class Section:
     outputs: tuple[int, ...]
     symbols: frozenset[str]
     uses: Mapping[int, int]
-    kernels: tuple[int, ...] = ()
+    kernels: tuple[int, ...]
     steady: bool = False
     kept: tuple[int, ...] = ()
 

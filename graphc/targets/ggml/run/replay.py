@@ -86,15 +86,17 @@ class Replay:
 
     def _make(self, call: Call) -> Make:
         """What makes a call's result."""
+        if call.function in COMPOSITES:
+            return self._make_composite(call)
+        arguments = self._picked(call.args)
         if call.launches is not None:
-            tensors = self._picked(call.args)
-            return lambda graph, filled: graph.launched(call, tensors(filled))
+            return lambda graph, filled: graph.launched(call, arguments(filled))
         if call.kernel >= 0:
-            tensors = self._picked(call.args)
-            return lambda graph, filled: graph.by_kernel(call.kernel, tensors(filled), call.result)
-        if call.function not in COMPOSITES:
-            arguments, function = self._picked(call.args), getattr(ggml, call.function)
-            return lambda graph, filled: function(graph.context, *arguments(filled))
+            return lambda graph, filled: graph.by_kernel(call.kernel, arguments(filled), call.result)
+        function = getattr(ggml, call.function)
+        return lambda graph, filled: function(graph.context, *arguments(filled))
+
+    def _make_composite(self, call: Call) -> Make:
         if call.function not in built_in_c():
             return lambda graph, _: graph.expanded(call)
         kinds = [*COMPOSITES[call.function].parameters.values()]

@@ -130,22 +130,20 @@ Graph::Graph(Memory & memory, const Backends & backends, const std::vector<Input
     ggml_set_input(byte);
     ggml_build_forward_expand(graph_, byte);
     if (backends.servers() > 1) order_views(graph_);
-    std::vector<ggml_tensor *> lent = backends.accelerated() ? std::vector<ggml_tensor *>() : lend(infos);
-    inputs_lent_.resize(inputs_.size()), outputs_lent_.resize(outputs_.size());
-    placement_ = std::make_unique<Placement>(backends, context_.get(), graph_, count, std::move(lent));
+    placement_ = std::make_unique<Placement>(backends, context_.get(), graph_, count, lend(infos, !backends.accelerated()));
 }
 
-std::vector<ggml_tensor *> Graph::lend(const std::vector<InputInfo> & infos) {
+std::vector<ggml_tensor *> Graph::lend(const std::vector<InputInfo> & infos, bool on_the_cpu) {
     std::vector<ggml_tensor *> lent;
     for (size_t i = 0; i < infos.size(); ++i) {
-        inputs_lent_.push_back(!looked_at(infos[i]) && ggml_nelements(inputs_[i]) != 0);
+        inputs_lent_.push_back(on_the_cpu && !looked_at(infos[i]) && ggml_nelements(inputs_[i]) != 0);
         if (inputs_lent_.back()) lent.push_back(inputs_[i]);
     }
     for (const GraphOutput & output : outputs_) {
         ggml_tensor * owner = output.tensor->view_src == nullptr ? output.tensor : output.tensor->view_src;
         const bool whole = output.tensor->view_offs == 0 && ggml_nbytes(owner) == ggml_nbytes(output.tensor);
         const bool made = ggml_nelements(owner) != 0 && !graphc_is_view(owner), first = std::find(lent.begin(), lent.end(), owner) == lent.end();
-        outputs_lent_.push_back(whole && made && first);  // else it is a part of something, or of another's array
+        outputs_lent_.push_back(on_the_cpu && whole && made && first);  // else it is a part of something, or of another's array
         if (outputs_lent_.back()) lent.push_back(owner);
     }
     return lent;

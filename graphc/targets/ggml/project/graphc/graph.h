@@ -43,8 +43,8 @@ class Graph {
                            const std::vector<OutputInfo> & outputs);
 
   private:
-    /// The tensors that lie in arrays on the CPU alone, in the order of these: of inputs and outputs, whatever is lent.
-    std::vector<ggml_tensor *> lend(const std::vector<InputInfo> & infos);
+    /// The tensors that lie in arrays, of inputs and then of outputs: some where the CPU computes all, else none.
+    std::vector<ggml_tensor *> lend(const std::vector<InputInfo> & infos, bool on_the_cpu);
 
     Memory & memory_;
     ggml_context_ptr context_;
