@@ -28,6 +28,9 @@ from graphc.targets.ggml.run.graph import most_tensors
 ONE_CALL = ("tanh", "elu", "exp", "sin", "cos")
 """Activations that ggml calls as we do."""
 
+BY_THEMSELVES = ("log", "sqrt")
+"""Functions like them that nothing does on its way out."""
+
 OWN = {
     "graphc_attention": ["attention"],
     "graphc_linear": ["mul_mat"],
@@ -42,7 +45,7 @@ OWN = {
     "graphc_conv_2d_dw": ["conv_2d_dw"],
     "graphc_conv_2d_last": ["conv_2d_last"],
     "graphc_expanded_conv_2d": ["expanded_conv_2d"],
-    **{f"graphc_{name}": ["activate"] for name in ("relu", "sigmoid", "hard_swish", "gelu", "silu", "gate", *ONE_CALL)},
+    **{f"graphc_{name}": ["activate"] for name in ("relu", "sigmoid", "hard_swish", "gelu", "silu", "gate", *ONE_CALL, *BY_THEMSELVES)},
     "graphc_add": ["broadcast"],
     **{f"graphc_{name}": ["broadcast"] for name in ("sub", "mul", "div")},
     "graphc_scaled_sum": ["scaled_sum"],
@@ -55,6 +58,7 @@ OWN = {
     "graphc_copy": [],
     "graphc_concat": ["concat"],
     "graphc_pad": ["pad"],
+    "graphc_repeat": ["repeat"],
     "graphc_upscale": ["upscale"],
     "graphc_average_pool": ["average_pool"],
     "graphc_cast": ["cast"],
@@ -74,7 +78,7 @@ BY_ITSELF = {
     "ggml_relu": "graphc_relu",
     "ggml_sigmoid": "graphc_sigmoid",
     "ggml_hardswish": "graphc_hard_swish",
-    **{f"ggml_{name}": f"graphc_{name}" for name in ONE_CALL},
+    **{f"ggml_{name}": f"graphc_{name}" for name in (*ONE_CALL, *BY_THEMSELVES)},
     "ggml_sum_rows": "graphc_sum_rows",
     "ggml_sqr": "graphc_mul",
     "ggml_mean": "graphc_mean",
@@ -84,6 +88,7 @@ BY_ITSELF = {
     "ggml_cont": "graphc_copy",
     "ggml_concat": "graphc_concat",
     "ggml_pad_ext": "graphc_pad",
+    "ggml_repeat_4d": "graphc_repeat",
     "ggml_interpolate": "graphc_upscale",
     "ggml_pool_2d": "graphc_average_pool",
     "ggml_cast": "graphc_cast",

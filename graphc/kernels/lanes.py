@@ -1,18 +1,25 @@
-"""Which reductions of a kernel are computed for many neighbouring results at once.
+"""Which reductions of a kernel are computed for many numbers at once: for those of many neighbouring results, or of one.
 
 A reduction within the innermost loop reads, for one result after the other, elements that lie far apart. Where those of
 neighbouring results are adjacent (a sum over the first axis, a matrix product), the two loops change places: each step of
 the reduction is done for a stretch of results, in an array of totals. Every total sees the same numbers in the same order.
+
+The largest or smallest of numbers that lie one after the other is found by stretches: they are computed into an array, of which a
+function takes several at a time. A sum is not, for its numbers are added in their order.
 """
 
 from __future__ import annotations
 
+from graphc.ir.types import F64, FLOATS
 from graphc.kernels.linear import is_positive, linear
 from graphc.kernels.nest import Nest, extent, walk
 from graphc.kernels.scalar import Scalar
 
 LANES = 128
 """Results of a stretch."""
+
+STRETCH = 512
+"""Numbers of a stretch of one result's."""
 
 WORTHWHILE = 8
 """Results that the innermost loop must have, if their number is known."""
@@ -79,6 +86,19 @@ def _own(body: Scalar, found: dict[Scalar, None]) -> list[Scalar]:
 
     visit(body)
     return list(nodes)
+
+
+def is_by_stretches(reduction: Scalar) -> bool:
+    """True if a reduction finds the largest or smallest of numbers in float that it reads one after the other."""
+    kind, (innermost, *others) = reduction.data[0], variables_of(reduction)[::-1]  # type: ignore[index]
+    if kind not in ("max", "min") or reduction.dtype not in FLOATS or reduction.dtype == F64 or others:
+        return False
+    size = extent(innermost)
+    read = [
+        linear(node.args[0]) for node in walk(reduction.args[0]) if node.kind == "element" and innermost in node.free
+    ]
+    adjacent = all(offset.terms.get(innermost) == 1 for offset in read)
+    return bool(read) and adjacent and not (isinstance(size, int) and size < WORTHWHILE)
 
 
 def variables_of(reduction: Scalar) -> tuple[Scalar, ...]:

@@ -127,7 +127,8 @@ class Rewrite:
         if node.kind == "element":
             return make("element", node.dtype, (self.offset(args[0]),), node.data)
         if node.kind == "select":
-            return Kernel.select(_NO_INPUTS, *args)
+            condition, first, second = args
+            return Kernel.select(_NO_INPUTS, condition, first, second, both=bool(node.data))
         if node.kind == "require":
             return Kernel.require(_NO_INPUTS, args[0], args[1], str(node.data))
         return self.operated(node, args) if node.kind == "operate" else make(node.kind, node.dtype, args, node.data)

@@ -243,12 +243,13 @@ class Kernel:
             template = f"{template}{{f}}({', '.join(f'{{{i}}}' for i in range(len(args)))})"
         return make("apply", dtype or args[0].dtype, tuple(args), template)
 
-    def select(self, condition: Scalar, a: Operand, b: Operand) -> Scalar:
-        """`a` if the condition holds, else `b`. Only the chosen one is computed."""
+    def select(self, condition: Scalar, a: Operand, b: Operand, both: bool = False) -> Scalar:
+        """`a` if the condition holds, else `b`. Only the chosen one is computed; or `both`, if they can be, of which compilers make
+        vectors."""
         first, second = _same(a, b)
         if _is_constant(condition):
             return first if condition.value else second
-        return first if first is second else make("select", first.dtype, (condition, first, second))
+        return first if first is second else make("select", first.dtype, (condition, first, second), both)
 
     def cast(self, x: Scalar, dtype: np.dtype) -> Scalar:
         """The number in another type. To an integer: toward zero, and what does not fit becomes what NumPy makes of it

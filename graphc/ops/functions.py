@@ -122,7 +122,9 @@ def _same(x: np.ndarray) -> np.ndarray:
     return x
 
 
-_SOFTPLUS = "(fmax{f}({0}, 0) + log1p{f}(exp{f}(-fabs{f}({0}))))"
+def _softplus_loop(k: Kernel, x: Scalar) -> Scalar:
+    return x.maximum(0) + k.call("log1p{f}(exp{f}(-fabs{f}({0})))", x)
+
 
 UNARY: dict[str, UnaryFunction] = {
     "Abs": UnaryFunction(NUMBERS, np.abs, "fabs", lambda k, x: k.select(x < 0, -x, x), _call("ggml_abs")),
@@ -159,7 +161,7 @@ UNARY: dict[str, UnaryFunction] = {
     "BitwiseNot": UnaryFunction(INTEGERS, np.invert, lambda k, x: ~x),
     "IsNaN": UnaryFunction(FLOATS, np.isnan, lambda k, x: x.ne(x), gives=BOOL),
     # ggml_softplus is log(1 + exp(x)), which cancels for negative x.
-    "Softplus": UnaryFunction(FLOATS, _rounded_once(_softplus), _SOFTPLUS),
+    "Softplus": UnaryFunction(FLOATS, _rounded_once(_softplus), _softplus_loop),
     "Softsign": UnaryFunction(FLOATS, lambda x: x / (1 + np.abs(x)), "({0} / (1 + fabs{f}({0})))", ggml=_softsign),
     "HardSwish": UnaryFunction(
         FLOATS,
@@ -167,7 +169,11 @@ UNARY: dict[str, UnaryFunction] = {
         lambda k, x: x * ((x + 3) / 6).maximum(0).minimum(1),
         ggml=_call("ggml_hardswish"),
     ),
-    "Mish": UnaryFunction(FLOATS, _rounded_once(lambda x: x * np.tanh(_softplus(x))), "({0} * tanh{f}" + _SOFTPLUS + ")"),
+    "Mish": UnaryFunction(
+        FLOATS,
+        _rounded_once(lambda x: x * np.tanh(_softplus(x))),
+        lambda k, x: x * k.call("tanh", _softplus_loop(k, x)),
+    ),
     "Identity": UnaryFunction(ANYTHING | {STRING}, _same, lambda k, x: x, dims=lambda a: a),
 }  # fmt: skip
 
@@ -324,5 +330,5 @@ BINARY: dict[str, BinaryFunction] = {
     "BitShiftLeft": BinaryFunction(INTEGERS, _shift_left, lambda k, a, b: k.select(b < 0, 0, a << b)),
     "BitShiftRight": BinaryFunction(INTEGERS, _shift_right,
                                     lambda k, a, b: a >> k.select(b < 0, 8 * a.dtype.itemsize - 1, b)),
-    "PRelu": BinaryFunction(SIGNED, _prelu, lambda k, a, b: k.select(a > 0, a, a * b)),
+    "PRelu": BinaryFunction(SIGNED, _prelu, lambda k, a, b: k.select(a > 0, a, a * b, both=True)),
 }  # fmt: skip

@@ -215,7 +215,7 @@ class Where(Op):
     def element(self, k: Kernel, index: Sequence[Scalar], *inputs: TensorType) -> Scalar | None:
         """One choice."""
         condition, a, b = (load_broadcast(k, i, type, index) for i, type in enumerate(inputs))
-        return k.select(condition, a, b)
+        return k.select(condition, a, b, both=True)
 
 
 @dataclass(frozen=True)

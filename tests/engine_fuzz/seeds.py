@@ -76,7 +76,7 @@ OTHERS: dict[str, Arguments] = {
     "ggml_view_2d": lambda t: (t.x, 8, 4, 40, 4),
     "ggml_view_3d": lambda t: (t.x, 8, 4, 3, 40, 320, 4),
     "ggml_view_4d": lambda t: (t.x, 8, 4, 3, 2, 40, 320, 1920, 4),
-    "ggml_repeat_4d": lambda t: (t.x, 20, 8, 6, 4),
+    **dict.fromkeys(("ggml_repeat_4d", "graphc_repeat"), lambda t: (t.x, 20, 8, 6, 4)),
     "ggml_concat": lambda t: (t.x, t.y, 1),
     "ggml_mul_mat": lambda t: (t.matrix, t.flat),
     "ggml_get_rows": lambda t: (t.matrix, t.rows),

@@ -114,6 +114,11 @@ class Emitter:
             return text
         return Text(self.declare(node, home, text))
 
+    def computed(self, node: Scalar, block: Block) -> str:
+        """The name of what holds a value, or a constant."""
+        text = self.value(node, block)
+        return text.text if node.kind == "constant" or text.text.isidentifier() else self.declare(node, block, text)
+
     def home(self, node: Scalar, block: Block) -> Block:
         """The outermost block that can compute a value that is needed here. It leaves whole loops, and branches if it is
         index arithmetic that is needed again."""
@@ -172,7 +177,12 @@ class Emitter:
 
     def _apply(self, node: Scalar, block: Block) -> Text:
         dtype = next((x.dtype for x in (node, *node.args) if x.dtype in FLOATS), node.dtype)
-        return expanded(str(node.data), [self.value(arg, block) for arg in node.args], dtype)
+        template = self.template(str(node.data), dtype)
+        return expanded(template, [self.value(arg, block) for arg in node.args], dtype)
+
+    def template(self, template: str, dtype: np.dtype) -> str:
+        """A template of `Kernel.call` as it is for numbers of a type."""
+        return template
 
     def _operate(self, node: Scalar, block: Block) -> Text:
         operator = str(node.data)
@@ -213,6 +223,9 @@ class Emitter:
 
     def _select(self, node: Scalar, block: Block) -> Text:
         condition = self.value(node.args[0], block)
+        if node.data:
+            first, second = (self.computed(arg, block) for arg in node.args[1:])
+            return Text(f"{condition.within(CHOICE + 1)} ? {first} : {second}", CHOICE)
         branches = [Block(block, barrier=True), Block(block, barrier=True)]
         values = [self.value(arg, branch) for arg, branch in zip(node.args[1:], branches, strict=True)]
         if not any(branch.lines for branch in branches):
@@ -267,7 +280,7 @@ class Emitter:
     def _reduce(self, node: Scalar, block: Block) -> Text:
         total = self.fresh(str(node.data[0]))  # type: ignore[index]
         block.lines.append(f"{_total_type(node)} {total} = {_identity(node).text};")
-        self._accumulate(node, block, total)
+        self.accumulate(node, block, total)
         return _total_value(node, total)
 
     def reduce_lanes(self, node: Scalar, block: Block, axis: Scalar, begin: str, end: str) -> None:
@@ -275,10 +288,10 @@ class Emitter:
         total, lane = self.fresh(str(node.data[0])), name(axis)  # type: ignore[index]
         place, header = f"{total}[{lane} - {begin}]", f"for (int64_t {lane} = {begin}; {lane} < {end}; {lane}++)"
         block.lines += [f"{_total_type(node)} {total}[{LANES}];", f"{header} {place} = {_identity(node).text};"]
-        self._accumulate(node, block, place, Block(header=header, variables=[axis]))
+        self.accumulate(node, block, place, Block(header=header, variables=[axis]))
         block.names[node] = _total_value(node, place).within(ATOM)
 
-    def _accumulate(self, node: Scalar, block: Block, total: str, lanes: Block | None = None) -> None:
+    def accumulate(self, node: Scalar, block: Block, total: str, lanes: Block | None = None) -> None:
         """The loops of a reduction, around one over `lanes` if there is one."""
         inner = block
         for variable in variables_of(node):

@@ -15,7 +15,8 @@ import numpy as np
 
 from graphc.ir.types import I64
 from graphc.kernels.c.compiler import FLAGS
-from graphc.kernels.c.emit import Block, Emitter, indented
+from graphc.kernels.c.emit import Block, indented
+from graphc.kernels.c.functions import defined
 from graphc.kernels.c.language import (
     BITS,
     NARROW_NAMES,
@@ -26,6 +27,7 @@ from graphc.kernels.c.language import (
     stored_type,
 )
 from graphc.kernels.c.routine import definitions, dims_of, function_name, routine_of
+from graphc.kernels.c.vectorizing import VectorizingEmitter
 from graphc.kernels.lanes import LANES, reductions_by_lanes
 from graphc.kernels.nest import Nest, extent, name, nest, walk
 from graphc.kernels.scalar import Scalar, make, variable
@@ -113,10 +115,10 @@ def render(uses: Sequence[KernelUse], symbols: Sequence[str] | None = None) -> R
     parts = [
         preamble + DATA,
         *([NUMBER] if file.numbers else []),
-        *([BITS] if file.narrow else []),
+        *([BITS] if file.narrow or file.stand_ins else []),
         *(NARROW_TYPES[dtype] for dtype in NARROW_TYPES if dtype in file.narrow),
     ]
-    parts += [definition for _, definition in sorted(file.helpers.items())]
+    parts += [*defined(file.stand_ins), *(definition for _, definition in sorted(file.helpers.items()))]
     parts += file.routines.values()
     text = "\n".join([*parts, bodies])
     return Rendered(text, tuple(functions), tuple(arguments), tuple(labels), found, tuple(file.faults))
@@ -162,6 +164,7 @@ class _File:
         self.helpers: dict[str, str] = {}
         self.routines: dict[str, str] = {}
         self.narrow: set[np.dtype] = set()
+        self.stand_ins: set[str] = set()
         self.faults: list[str] = []
         self.numbers = False
 
@@ -202,7 +205,7 @@ class _Function:
         self.sizes: set[str] = set()
         self.own: set[str] = set()
         self.faults = False
-        self.emit = Emitter(roots, self.symbol, self.fault, file.helper, file.narrow_type)
+        self.emit = VectorizingEmitter(roots, self.symbol, self.fault, file.helper, file.narrow_type, file.stand_ins)
 
     def symbol(self, symbol: str) -> str:
         """The variable that holds a size symbol's value."""

@@ -361,6 +361,9 @@ class _Translation:
 
     def _select(self, node: Scalar, region: Region) -> Register:
         condition = self.value(node.args[0], region)
+        if node.data:
+            first, second = (self.value(arg, region) for arg in node.args[1:])
+            return self.operate(region, "select", first.type, condition, first, second)
         values = []
         for arg, holds in zip(node.args[1:], (True, False), strict=True):
             branch = self.branch(region, condition, holds)

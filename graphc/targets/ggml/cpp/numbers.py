@@ -15,7 +15,7 @@ Value: TypeAlias = Union[Dim, float]
 
 SIZED = frozenset(
     {f"ggml_{kind}_{rank}d" for kind in ("reshape", "view") for rank in (1, 2, 3, 4)}
-    | {"ggml_repeat_4d", "ggml_interpolate", "graphc_upscale"}
+    | {"ggml_repeat_4d", "graphc_repeat", "ggml_interpolate", "graphc_upscale"}
 )
 """Calls whose whole numbers are sizes."""
 

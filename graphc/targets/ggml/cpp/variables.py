@@ -51,6 +51,7 @@ CALL_NAMES: Mapping[str, str] = {
     "graphc_gate": "activated",
     "graphc_rotary": "rotated",
     "graphc_pad": "padded",
+    "graphc_repeat": "repeated",
     "graphc_upscale": "upscaled",
     "graphc_average_pool": "averaged",
 }

@@ -231,7 +231,7 @@ def _gated(result: Tensor, x: Array, other: Array | None, gate: Callable[[Scalar
 # Elements elsewhere
 
 
-@element("ggml_repeat_4d")
+@element("ggml_repeat_4d", "graphc_repeat")
 def _repeat(result: Tensor, a: Array, *sizes: Dim) -> Array:
     return viewed(a, result.ne, lambda at: repeated(a, at, result.ne))
 

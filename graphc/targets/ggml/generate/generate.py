@@ -367,7 +367,8 @@ class Inlined(Rewrite):
         if node.kind == "reduce":
             return renamed(node, args, self.done)
         if node.kind == "select":
-            return K.select(*args)
+            condition, first, second = args
+            return K.select(condition, first, second, both=bool(node.data))
         return make(node.kind, node.dtype, args, node.data)
 
 

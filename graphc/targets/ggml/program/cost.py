@@ -80,6 +80,7 @@ MOVES = {
     "graphc_cast",
     "graphc_concat",
     "graphc_pad",
+    "graphc_repeat",
 }
 """Calls that compute nothing."""
 

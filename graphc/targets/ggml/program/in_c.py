@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
+from graphc.kernels.c.functions import header
 from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX, ActivationOrNone, Composite
 from graphc.targets.ggml.program.tensor import Constant
 
@@ -121,5 +122,6 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "composites.c": lambda: _included(_c_files("composites")),
     "own.h": _own_header,
     "own.c": lambda: _included(_c_files("own")),
+    "own/functions.h": header,
 }
 """Files that are made, by their names."""

@@ -68,6 +68,18 @@ def cos(call: Expansion, x: Tensor) -> Tensor:
     return call("ggml_cos", x)
 
 
+@composite("ggml_log")
+def log(call: Expansion, x: Tensor) -> Tensor:
+    """The natural logarithm."""
+    return call("ggml_log", x)
+
+
+@composite("ggml_sqrt")
+def sqrt(call: Expansion, x: Tensor) -> Tensor:
+    """The square root."""
+    return call("ggml_sqrt", x)
+
+
 @composite("ggml_gelu_erf", behind=GATED)
 def gelu(call: Expansion, x: Tensor, other: Tensor | None) -> Tensor:
     """GELU by the error function, times another tensor."""
@@ -97,7 +109,7 @@ def times(call: Expansion, x: Tensor, other: Tensor | None) -> Tensor:
 
 
 ACTIVATIONS = frozenset({relu, sigmoid, hard_swish, tanh, elu, exp, sin, cos, gelu, silu, gate})
-"""The composites that are an activation, if nothing is multiplied with it."""
+"""The composites that products and convolutions do by themselves, if nothing is multiplied with them."""
 
 KERNELS: Mapping[str, Callable[[Any], Activation]] = {
     "Clip": lambda op: Activation("clip", (-inf if op.low is None else op.low, inf if op.high is None else op.high)),

@@ -1,10 +1,10 @@
-"""Copies: of tensors in another order, joined, with zeros around them, and in another type."""
+"""Copies: of tensors in another order, joined, repeated, with zeros around them, and in another type."""
 
 from __future__ import annotations
 
 from graphc.targets.ggml.program.composites.composite import Args, Expansion, composite, raises, tail
 from graphc.targets.ggml.program.rules import require
-from graphc.targets.ggml.program.tensor import Constant, Tensor
+from graphc.targets.ggml.program.tensor import Arg, Constant, Tensor
 
 
 @composite("ggml_cont")
@@ -32,6 +32,17 @@ def concat(call: Expansion, axis: int, *parts: Tensor) -> Tensor:
     for each in parts[1:]:
         joined = call("ggml_concat", joined, each, axis)
     return joined
+
+
+@composite()
+def repeat(call: Expansion, x: Tensor, ne0: int, ne1: int, ne2: int, ne3: int) -> Tensor:
+    """x so many times along each axis that it has these sizes."""
+    return call("ggml_repeat_4d", x, ne0, ne1, ne2, ne3)
+
+
+@raises(repeat, "ggml_repeat_4d")
+def _repeat(x: Tensor, *sizes: Arg) -> Args | None:
+    return (x, *sizes) if x.type == "F32" else None
 
 
 @composite("ggml_pad_ext")

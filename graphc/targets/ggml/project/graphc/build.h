@@ -14,7 +14,7 @@ extern "C" {
 
 /// What is called of ggml, without its prefix: linked in a C++ program, found by name in Python.
 #define GRAPHC_GGML(F) \
-    F(custom_4d) F(cont) F(relu) F(silu) F(hardswish) F(gelu_erf) F(sigmoid) F(tanh) F(elu) F(exp) F(sin) F(cos) F(sqr) F(add) F(sub) F(mul) F(div) F(mean) F(sum_rows) F(mul_mat) F(swiglu_split) \
+    F(custom_4d) F(cont) F(relu) F(silu) F(hardswish) F(gelu_erf) F(sigmoid) F(tanh) F(elu) F(exp) F(sin) F(cos) F(log) F(sqrt) F(sqr) F(add) F(sub) F(mul) F(div) F(mean) F(sum_rows) F(mul_mat) F(swiglu_split) \
     F(geglu_erf_split) F(norm) F(rms_norm) F(l2_norm) F(scale) F(conv_2d) F(conv_2d_direct) F(conv_2d_dw_direct) F(conv_3d_direct) F(scale_bias) F(group_norm) F(concat) \
     F(pad_ext) F(interpolate) F(pool_2d) F(im2col) F(im2col_3d) F(permute) F(reshape_4d) F(repeat_4d) F(view_4d) F(soft_max) F(soft_max_ext) F(flash_attn_ext) F(flash_attn_ext_set_prec) \
     F(cast) F(is_contiguous) F(are_same_shape) F(row_size) F(type_name) F(get_type_traits) F(backend_supports_op) F(backend_buffer_get_usage) \

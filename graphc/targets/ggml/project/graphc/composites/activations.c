@@ -45,6 +45,8 @@ static tensor * with_activation(builder * b, struct graphc_activation how, tenso
         case GRAPHC_EXP: return ggml->exp(b->context, x);
         case GRAPHC_SIN: return ggml->sin(b->context, x);
         case GRAPHC_COS: return ggml->cos(b->context, x);
+        case GRAPHC_LOG: return ggml->log(b->context, x);
+        case GRAPHC_SQRT: return ggml->sqrt(b->context, x);
         case GRAPHC_GELU: return gated_by_ggml(b, ggml->geglu_erf_split, ggml->gelu_erf, x, other);
         case GRAPHC_SWISH:
             if (how.a == 1) return gated_by_ggml(b, ggml->swiglu_split, ggml->silu, x, other);
@@ -69,6 +71,8 @@ tensor * graphc_build_elu(builder * b, tensor * x) { return by_function(b, GRAPH
 tensor * graphc_build_exp(builder * b, tensor * x) { return by_function(b, GRAPHC_EXP, x, NULL, 0, 0); }
 tensor * graphc_build_sin(builder * b, tensor * x) { return by_function(b, GRAPHC_SIN, x, NULL, 0, 0); }
 tensor * graphc_build_cos(builder * b, tensor * x) { return by_function(b, GRAPHC_COS, x, NULL, 0, 0); }
+tensor * graphc_build_log(builder * b, tensor * x) { return by_function(b, GRAPHC_LOG, x, NULL, 0, 0); }
+tensor * graphc_build_sqrt(builder * b, tensor * x) { return by_function(b, GRAPHC_SQRT, x, NULL, 0, 0); }
 tensor * graphc_build_gelu(builder * b, tensor * x, tensor * other) { return by_function(b, GRAPHC_GELU, x, other, 0, 0); }
 tensor * graphc_build_silu(builder * b, tensor * x, tensor * other) { return by_function(b, GRAPHC_SWISH, x, other, 1, 0); }
 tensor * graphc_build_gate(builder * b, tensor * x, tensor * other, float linear, float cubic) {

@@ -1,4 +1,4 @@
-// Copies: contiguous, joined, with zeros around them, and in another type, by our own code where it is faster.
+// Copies: contiguous, joined, repeated, with zeros around them, and in another type, by our own code where it is faster.
 
 #include "../composite.h"
 
@@ -39,6 +39,12 @@ tensor * graphc_build_concat(builder * b, int axis, tensor ** parts, int count) 
         found = joined(b, axis, some, 1 + more);
     }
     return found;
+}
+
+tensor * graphc_build_repeat(builder * b, tensor * x, int ne0, int ne1, int ne2, int ne3) {
+    if (b->own == NULL || !b->own->takes_repeat(x)) return b->ggml->repeat_4d(b->context, x, ne0, ne1, ne2, ne3);
+    const int64_t ne[] = {ne0, ne1, ne2, ne3};
+    return computed(b, b->own->repeat, NULL, 0, ne, &x, 1);
 }
 
 tensor * graphc_build_pad(builder * b, tensor * x, int before0, int behind0, int before1, int behind1, int before2, int behind2, int before3,

@@ -4,6 +4,7 @@
 
 #include "activations.h"
 
+#include "functions.h"
 #include "tiles.h"
 
 #include <math.h>
@@ -139,7 +140,13 @@ static inline __attribute__((always_inline)) void activate_waves(int function, c
     }
 }
 
-/// The same; `from` may be `to`.
+/// log(x), or the root, of numbers by themselves: loops of which compilers make vectors.
+static inline void activate_simply(int function, const float * from, int64_t count, float * to) {
+    if (function == GRAPHC_LOG) for (int64_t i = 0; i < count; ++i) to[i] = graphc_logf(from[i]);
+    else for (int64_t i = 0; i < count; ++i) to[i] = sqrtf(from[i]);
+}
+
+/// Any of the functions; `from` may be `to`.
 static __attribute__((noinline, unused)) void activate(const struct graphc_activation * s, const float * from, const float * other, int64_t count,
                                                        float * to) {
     switch (s->function) {
@@ -156,6 +163,8 @@ static __attribute__((noinline, unused)) void activate(const struct graphc_activ
         case GRAPHC_EXP: activate_by(GRAPHC_EXP, s, from, other, count, to); break;
         case GRAPHC_SIN: activate_waves(GRAPHC_SIN, s, from, other, count, to); break;
         case GRAPHC_COS: activate_waves(GRAPHC_COS, s, from, other, count, to); break;
+        case GRAPHC_LOG: activate_simply(GRAPHC_LOG, from, count, to); break;
+        case GRAPHC_SQRT: activate_simply(GRAPHC_SQRT, from, count, to); break;
         default: break;
     }
 }

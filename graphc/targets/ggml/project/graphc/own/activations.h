@@ -24,6 +24,8 @@ enum graphc_activation_function {
     GRAPHC_EXP,
     GRAPHC_SIN,
     GRAPHC_COS,
+    GRAPHC_LOG,   // this and the next only by themselves
+    GRAPHC_SQRT,
 };
 
 /// A function, and the numbers that it takes.

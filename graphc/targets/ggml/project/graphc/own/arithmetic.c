@@ -89,6 +89,27 @@ static inline vector addend_at(const float * from, int64_t along, int64_t i, int
     return along == 0 ? all(*from) : first_of(from + i, there, end, 0);
 }
 
+/// Whole vectors of what is made of so many, whose elements are read one after the other where `along` is -1, or of the same place where it
+/// is 0. How many there are, and whether the second is a factor, are constants where this is called.
+static inline __attribute__((always_inline)) void add_vectors(int count, bool scaled, const float * const * from, const int64_t * along,
+                                                              struct simple_activation simple, int64_t elements, float * to) {
+    for (int64_t i = 0; i < elements; i += WIDTH) {
+        vector sum = *(const unaligned *) (from[0] + (i & along[0]));
+        if (scaled) sum *= *(const unaligned *) (from[1] + (i & along[1]));
+        for (int each = 1 + scaled; each < count; ++each) sum += *(const unaligned *) (from[each] + (i & along[each]));
+        *(unaligned *) (to + i) = simply_activated(simple, sum);
+    }
+}
+
+static void add_all(int count, bool scaled, const float * const * from, const int64_t * along, struct simple_activation simple,
+                    int64_t elements, float * to) {
+    if (count == 2 && !scaled) add_vectors(2, false, from, along, simple, elements, to);
+    else if (count == 3 && !scaled) add_vectors(3, false, from, along, simple, elements, to);
+    else if (count == 2) add_vectors(2, true, from, along, simple, elements, to);
+    else if (count == 3) add_vectors(3, true, from, along, simple, elements, to);
+    else add_vectors(count, scaled, from, along, simple, elements, to);
+}
+
 void graphc_scaled_sum(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     enum { AT_ONCE = 1024 };  // elements; where a part begins does not depend on the number of threads
     const struct graphc_scaled_sum_settings * s = userdata;
@@ -105,13 +126,21 @@ void graphc_scaled_sum(struct ggml_tensor * dst, int ith, int nth, void * userda
             for (int64_t axis = 1, place = unit / across; axis < a.axes; place /= a.ne[axis++]) from[i] += place % a.ne[axis] * a.step[i][axis];
         }
         float * to = (float *) dst->data + unit / across * a.ne[0] + first;
-        for (int64_t i = 0; i < count; i += WIDTH) {
+        const int64_t whole = count / WIDTH * WIDTH;
+        vector alike[GGML_MAX_SRC];
+        const float * read[GGML_MAX_SRC];
+        int64_t along[GGML_MAX_SRC];
+        for (int i = 0; i < a.count; ++i) {
+            if (a.step[i][0] == 0) alike[i] = all(*from[i]);
+            along[i] = a.step[i][0] == 0 ? 0 : -1, read[i] = a.step[i][0] == 0 ? (const float *) &alike[i] : from[i];
+        }
+        add_all(a.count, s->scaled, read, along, simple, whole, to);
+        for (int64_t i = whole; i < count; i += WIDTH) {
             vector sum = addend_at(from[0], a.step[0][0], i, count - i, ends[0]);
             if (s->scaled) sum *= addend_at(from[1], a.step[1][0], i, count - i, ends[1]);
             for (int each = 1 + s->scaled; each < a.count; ++each) sum += addend_at(from[each], a.step[each][0], i, count - i, ends[each]);
             sum = simply_activated(simple, sum);
-            if (count - i >= WIDTH) *(unaligned *) (to + i) = sum;
-            else copy((const float *) &sum, 1, count - i, to + i);
+            copy((const float *) &sum, 1, count - i, to + i);
         }
         if (!is_simple(&s->activation)) activate(&s->activation, to, NULL, count, to);
     }
@@ -121,9 +150,17 @@ bool graphc_takes_sum_rows(const struct ggml_tensor * x) { return is_dense(x); }
 
 /// The sum of a row: of partial sums in float32 of what follows one another.
 static double sum_row(const float * x, int64_t count) {
-    enum { SOME = 32 };
+    enum { SOME = 32, BESIDE = 4 };
     double sum = 0;
     int64_t i = 0;
+    for (; i + SOME * WIDTH <= count; i += SOME * WIDTH) {
+        vector lanes[BESIDE] = {0};
+        for (int part = 0; part < SOME; part += BESIDE) {
+            for (int k = 0; k < BESIDE; ++k) lanes[k] += *(const unaligned *) (x + i + (part + k) * WIDTH);
+        }
+        const vector together = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+        for (int lane = 0; lane < WIDTH; ++lane) sum += together[lane];
+    }
     while (i + WIDTH <= count) {
         vector lanes = all(0);
         for (int part = 0; part < SOME && i + WIDTH <= count; ++part, i += WIDTH) lanes += *(const unaligned *) (x + i);
@@ -143,21 +180,36 @@ void graphc_sum_rows(struct ggml_tensor * dst, int ith, int nth, void * userdata
     }
 }
 
+/// The largest of a row; of numbers with NaN among them any, or NaN.
+static inline float largest_of_row(const float * x, int64_t count, const float * end) {
+    enum { SOME = 4 };
+    const float nothing = -__builtin_inff();
+    vector lanes[SOME];
+    for (int part = 0; part < SOME; ++part) lanes[part] = all(nothing);
+    int64_t i = 0;
+    for (; i + SOME * WIDTH <= count; i += SOME * WIDTH) {
+        for (int part = 0; part < SOME; ++part) lanes[part] = larger(*(const unaligned *) (x + i + part * WIDTH), lanes[part]);
+    }
+    for (; i < count; i += WIDTH) lanes[0] = larger(first_of(x + i, count - i, end, nothing), lanes[0]);
+    for (int part = 1; part < SOME; ++part) lanes[0] = larger(lanes[part], lanes[0]);
+    float largest = lanes[0][0];
+    for (int lane = 1; lane < WIDTH; ++lane) largest = lanes[0][lane] > largest ? lanes[0][lane] : largest;
+    return largest;
+}
+
 void graphc_soft_max(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     (void) userdata;
     const int64_t count = dst->ne[0], rows = elements(dst) / count;
+    const int64_t whole = count / WIDTH * WIDTH;
     const float * end = end_of(dst->src[0]);
-    const float nothing = -__builtin_inff();
     for (int64_t row = rows * ith / nth; row < rows * (ith + 1) / nth; ++row) {
         const float * x = (const float *) dst->src[0]->data + row * count;
         float * y = (float *) dst->data + row * count;
-        vector lanes = all(nothing);
-        for (int64_t i = 0; i < count; i += WIDTH) lanes = larger(first_of(x + i, count - i, end, nothing), lanes);
-        float largest = lanes[0];
-        for (int lane = 1; lane < WIDTH; ++lane) largest = lanes[lane] > largest ? lanes[lane] : largest;
-        for (int64_t i = 0; i < count; i += WIDTH) {
-            const vector found = exponential(first_of(x + i, count - i, end, nothing) - largest);
-            copy((const float *) &found, 1, min_of(WIDTH, count - i), y + i);
+        const float largest = largest_of_row(x, count, end);
+        for (int64_t i = 0; i < whole; i += WIDTH) *(unaligned *) (y + i) = exponential(*(const unaligned *) (x + i) - largest);
+        if (whole < count) {
+            const vector last = exponential(first_of(x + whole, count - whole, end, 0) - largest);
+            copy((const float *) &last, 1, count - whole, y + whole);
         }
         const float share = (float) (1 / sum_row(y, count));
         for (int64_t i = 0; i < count; ++i) y[i] *= share;

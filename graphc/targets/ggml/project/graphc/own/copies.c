@@ -1,4 +1,4 @@
-// Copies: tensors joined along an axis or with zeros around them, a row at a time, and tensors whose axes were permuted, a square at a
+// Copies: tensors joined along an axis, repeated or with zeros around them, a row at a time, and tensors whose axes were permuted, a square at a
 // time; and elements in another type, by vectors.
 // ggml copies all of them element by element.
 
@@ -43,6 +43,34 @@ void graphc_concat(struct ggml_tensor * dst, int ith, int nth, void * userdata) 
             if (first < block) memcpy(to, from, min_of(piece, block - first) * sizeof(float));
         }
         before += part->ne[axis];
+    }
+}
+
+bool graphc_takes_repeat(const struct ggml_tensor * x) { return is_dense(x) && elements(x) > 0; }
+
+/// A row so many times, one after the other.
+static void repeat_row(const float * row, int64_t length, int64_t times, float * to) {
+    if (length == 1) {
+        for (int64_t i = 0; i < times; ++i) to[i] = row[0];
+    } else if (length < SHORTEST_ROW) {
+        for (int64_t k = 0; k < length; ++k) for (int64_t i = 0; i < times; ++i) to[i * length + k] = row[k];
+    } else {
+        for (int64_t i = 0; i < times; ++i) memcpy(to + i * length, row, length * sizeof(float));
+    }
+}
+
+void graphc_repeat(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+    (void) userdata;
+    const struct ggml_tensor * x = dst->src[0];
+    const int64_t length = x->ne[0], all_times = dst->ne[0] / length, rows = elements(dst) / dst->ne[0];
+    const int64_t pieces = min_of(parts_of(dst->ne[0], MOST_PIECE), all_times), units = rows * pieces;
+    for (int64_t unit = units * ith / nth; unit < units * (ith + 1) / nth; ++unit) {
+        const int64_t row = unit / pieces, piece = unit % pieces;
+        const int64_t first = all_times * piece / pieces, times = all_times * (piece + 1) / pieces - first;
+        const int64_t i1 = row % dst->ne[1] % x->ne[1], i2 = row / dst->ne[1] % dst->ne[2] % x->ne[2];
+        const int64_t i3 = row / dst->ne[1] / dst->ne[2] % x->ne[3];
+        const float * from = (const float *) x->data + ((i3 * x->ne[2] + i2) * x->ne[1] + i1) * length;
+        repeat_row(from, length, times, (float *) dst->data + row * dst->ne[0] + first * length);
     }
 }
 

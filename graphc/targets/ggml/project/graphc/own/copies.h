@@ -1,6 +1,6 @@
 #pragma once
 
-// Copies of float32: of tensors in another order, joined, and with zeros around them; and in another type.
+// Copies of float32: of tensors in another order, joined, repeated, and with zeros around them; and in another type.
 
 #include "turns.h"
 
@@ -18,6 +18,12 @@ GRAPHC_API bool graphc_takes_concat(const struct ggml_tensor * part);
 
 /// All sources, joined along an axis.
 GRAPHC_API void graphc_concat(struct ggml_tensor * dst, int ith, int nth, void * userdata);
+
+/// True if `graphc_repeat` repeats a tensor, faster than ggml does.
+GRAPHC_API bool graphc_takes_repeat(const struct ggml_tensor * x);
+
+/// What `ggml_repeat_4d` gives for src[0].
+GRAPHC_API void graphc_repeat(struct ggml_tensor * dst, int ith, int nth, void * userdata);
 
 /// The settings of zeros around a tensor: its userdata.
 struct graphc_pad_settings {

@@ -113,6 +113,30 @@ static struct met met_by(int64_t at, int window, int stride, int pad, int64_t si
     return (struct met){begin < 0 ? 0 : begin, min_of(end, size)};
 }
 
+/// A row of sums of windows in a plane: the lines that it meets are added up once, if there is room, and then what each window meets of them.
+static void sum_windows(const struct graphc_average_pool_settings * s, const float * plane, int64_t width, struct met high, int64_t across,
+                        float * restrict to) {
+    enum { MOST_WIDTH = 2048 };
+    float added[MOST_WIDTH];
+    const bool at_once = width <= MOST_WIDTH && high.end - high.first > 1;
+    for (int64_t y = high.first; at_once && y < high.end; ++y) {
+        const float * line = plane + y * width;
+        if (y == high.first) for (int64_t i = 0; i < width; ++i) added[i] = line[i];
+        else for (int64_t i = 0; i < width; ++i) added[i] += line[i];
+    }
+    for (int64_t i = 0; i < across; ++i) to[i] = 0;
+    for (int64_t y = high.first; y < (at_once && high.first < high.end ? high.first + 1 : high.end); ++y) {
+        const float * line = at_once ? added : plane + y * width;
+        for (int tap = 0; tap < s->window[0]; ++tap) {
+            const int64_t stride = s->strides[0], left = tap - s->pads[0];
+            const int64_t first = first_inside(left, stride, across), end = behind_inside(left, stride, across, width);
+            if (stride == 1) for (int64_t i = first; i < end; ++i) to[i] += line[left + i];
+            else if (stride == 2) for (int64_t i = first; i < end; ++i) to[i] += line[left + i * 2];
+            else for (int64_t i = first; i < end; ++i) to[i] += line[left + i * stride];
+        }
+    }
+}
+
 void graphc_average_pool(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     const struct graphc_average_pool_settings * s = userdata;
     const struct ggml_tensor * x = dst->src[0];
@@ -123,23 +147,15 @@ void graphc_average_pool(struct ggml_tensor * dst, int ith, int nth, void * user
         const struct met high = met_by(row % down, s->window[1], s->strides[1], s->pads[1], height);
         const float * image = (const float *) x->data + row / down * height * width * inner;
         float * restrict to = (float *) dst->data + row * across * inner;
-        for (int64_t i = 0; i < across * inner; ++i) to[i] = 0;
-        for (int64_t y = high.first; y < high.end; ++y) {
+        if (!s->last) sum_windows(s, image, width, high, across, to);
+        else for (int64_t i = 0; i < across * inner; ++i) to[i] = 0;
+        for (int64_t y = high.first; s->last && y < high.end; ++y) {
             const float * line = image + y * width * inner;
-            if (s->last) {
-                for (int64_t column = 0; column < across; ++column) {
-                    const struct met wide = met_by(column, s->window[0], s->strides[0], s->pads[0], width);
-                    for (int64_t at = wide.first; at < wide.end; ++at) {
-                        for (int64_t i = 0; i < inner; ++i) to[column * inner + i] += line[at * inner + i];
-                    }
+            for (int64_t column = 0; column < across; ++column) {
+                const struct met wide = met_by(column, s->window[0], s->strides[0], s->pads[0], width);
+                for (int64_t at = wide.first; at < wide.end; ++at) {
+                    for (int64_t i = 0; i < inner; ++i) to[column * inner + i] += line[at * inner + i];
                 }
-                continue;
-            }
-            for (int tap = 0; tap < s->window[0]; ++tap) {
-                const int64_t stride = s->strides[0], left = tap - s->pads[0];
-                const int64_t first = first_inside(left, stride, across), end = behind_inside(left, stride, across, width);
-                if (stride == 1) for (int64_t i = first; i < end; ++i) to[i] += line[left + i];
-                else for (int64_t i = first; i < end; ++i) to[i] += line[left + i * stride];
             }
         }
         for (int64_t i = 0; i < across * inner; ++i) to[i] /= all;

@@ -7,6 +7,8 @@
 
 #include "vectors.h"
 
+#include "functions.h"
+
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -36,6 +38,9 @@ typedef double f64;
 
 /// A function of C's for the type of an operand.
 #define MATH(name, ...) _Generic(a, f32: name##f, default: name)(__VA_ARGS__)
+
+/// The same, where we have one of our own for float32.
+#define OWN_MATH(name, ...) _Generic(a, f32: graphc_##name##f, default: name)(__VA_ARGS__)
 
 /// Integers are divided by 0 to give 0, and by -1 to wrap around.
 #define DIVIDED(a, b, T) ((b) == 0 ? 0 : (b) == -1 ? (T) (0 - (u64) (a)) : (T) ((a) / (b)))
@@ -72,30 +77,18 @@ static u64 signed_power_of(i64 base, i64 exponent) {
 ROUNDED(f32, f)
 ROUNDED(f64, )
 
-static inline f32 float_of(u32 bits) {
-    f32 result;
-    memcpy(&result, &bits, sizeof result);
-    return result;
-}
-
-static inline u32 bits_of(f32 x) {
-    u32 bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
 static inline f32 from_half(u16 x) {
     // Exponent and mantissa move to where float has them; the exponents' biases differ by 112.
-    const f32 size = float_of((u32) (x & 0x7fff) << 13) * 0x1p112f;
+    const f32 size = graphc_float_of((u32) (x & 0x7fff) << 13) * 0x1p112f;
     const u32 infinite = (x & 0x7c00) == 0x7c00 ? 0x7f800000 : 0;
-    return float_of(bits_of(size) | infinite | (u32) (x & 0x8000) << 16);
+    return graphc_float_of(graphc_bits_of(size) | infinite | (u32) (x & 0x8000) << 16);
 }
 
 static inline u16 to_half(f32 x) {
     const f32 size = fabsf(x);
-    const u32 bits = bits_of(size), sign = bits_of(x) >> 16 & 0x8000;
+    const u32 bits = graphc_bits_of(size), sign = graphc_bits_of(x) >> 16 & 0x8000;
     const u32 normal = ((bits + 0xfff + (bits >> 13 & 1)) >> 13) - (112 << 10);
-    const u32 tiny = bits_of(size + 0.5f) - 0x3f000000;  // floats at 0.5 have the steps of the smallest halves
+    const u32 tiny = graphc_bits_of(size + 0.5f) - 0x3f000000;  // floats at 0.5 have the steps of the smallest halves
     const u32 huge = size == size ? 0x7c00 : 0x7e00;
     return (u16) (sign | (size < 0x1p-14f ? tiny : size < 65520.0f ? normal : huge));
 }
@@ -111,7 +104,7 @@ static u16 to_half_at_once(f64 x) {
 }
 
 static inline u16 to_bfloat(f32 x) {
-    const u32 bits = bits_of(x);
+    const u32 bits = graphc_bits_of(x);
     return (u16) (x != x ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
@@ -129,13 +122,13 @@ static inline u16 to_bfloat(f32 x) {
     WHOLE_(F, f32, to_f32, (f32) a) WHOLE_(F, f64, to_f64, (f64) a) SINGLE_(F, f64, to_f64, (f64) a) DOUBLE_(F, f32, to_f32, (f32) a) \
     REAL_(F, i32, to_i32, TO_I32(T, a)) REAL_(F, i64, to_i64, TO_I64(T, a)) REAL_(F, u64, to_u64, TO_U64(T, a)) \
     SINGLE_(F, u16, to_f16, to_half(a)) DOUBLE_(F, u16, to_f16, to_half_at_once(a)) SINGLE_(F, u16, to_bf16, to_bfloat(a)) \
-    HALF_(F, f32, from_f16, from_half(a)) HALF_(F, f32, from_bf16, float_of((u32) a << 16)) \
-    REAL_(F, T, exp, MATH(exp, a)) REAL_(F, T, expm1, MATH(expm1, a)) REAL_(F, T, log, MATH(log, a)) \
-    REAL_(F, T, log1p, MATH(log1p, a)) REAL_(F, T, sqrt, MATH(sqrt, a)) REAL_(F, T, sin, MATH(sin, a)) \
+    HALF_(F, f32, from_f16, from_half(a)) HALF_(F, f32, from_bf16, graphc_float_of((u32) a << 16)) \
+    REAL_(F, T, exp, OWN_MATH(exp, a)) REAL_(F, T, expm1, OWN_MATH(expm1, a)) REAL_(F, T, log, OWN_MATH(log, a)) \
+    REAL_(F, T, log1p, OWN_MATH(log1p, a)) REAL_(F, T, sqrt, MATH(sqrt, a)) REAL_(F, T, sin, MATH(sin, a)) \
     REAL_(F, T, cos, MATH(cos, a)) REAL_(F, T, tan, MATH(tan, a)) REAL_(F, T, asin, MATH(asin, a)) \
-    REAL_(F, T, acos, MATH(acos, a)) REAL_(F, T, atan, MATH(atan, a)) REAL_(F, T, sinh, MATH(sinh, a)) \
-    REAL_(F, T, cosh, MATH(cosh, a)) REAL_(F, T, tanh, MATH(tanh, a)) REAL_(F, T, asinh, MATH(asinh, a)) \
-    REAL_(F, T, acosh, MATH(acosh, a)) REAL_(F, T, atanh, MATH(atanh, a)) REAL_(F, T, erf, MATH(erf, a)) \
+    REAL_(F, T, acos, MATH(acos, a)) REAL_(F, T, atan, OWN_MATH(atan, a)) REAL_(F, T, sinh, MATH(sinh, a)) \
+    REAL_(F, T, cosh, MATH(cosh, a)) REAL_(F, T, tanh, OWN_MATH(tanh, a)) REAL_(F, T, asinh, MATH(asinh, a)) \
+    REAL_(F, T, acosh, MATH(acosh, a)) REAL_(F, T, atanh, MATH(atanh, a)) REAL_(F, T, erf, OWN_MATH(erf, a)) \
     REAL_(F, T, floor, MATH(floor, a)) REAL_(F, T, ceil, MATH(ceil, a)) REAL_(F, T, rint, MATH(rint, a)) \
     REAL_(F, T, fabs, MATH(fabs, a)) REAL_(F, u8, signbit, signbit(a) != 0) SINGLE_(F, i32, ilogb, ilogbf(a))
 
@@ -163,11 +156,13 @@ static inline u16 to_bfloat(f32 x) {
     WIDTHS_(F, T, u8, equal, a == b) REAL_(F, T, u8, equal, a == b) \
     WIDTHS_(F, T, u8, not_equal, a != b) REAL_(F, T, u8, not_equal, a != b)
 
-/// What reductions do with a total `a`, of the type that comes first, and the next number `b`.
-#define TOTAL_(F) \
+/// What reductions do with a total `a`, of the type that comes first, and the next number `b`: those that go through numbers in their
+/// order, and all.
+#define FOLD_(F) \
     WIDTHS_(F, T, add, a + b) REAL_(F, f64, add, a + b) WIDTHS_(F, T, multiply, a * b) REAL_(F, f64, multiply, a * b) \
-    WHOLE_(F, T, max, a > b ? a : b) REAL_(F, T, max, a > b || a != a ? a : b) \
-    WHOLE_(F, T, min, a < b ? a : b) REAL_(F, T, min, a < b || a != a ? a : b)
+    WHOLE_(F, T, max, a > b ? a : b) DOUBLE_(F, T, max, a > b || a != a ? a : b) \
+    WHOLE_(F, T, min, a < b ? a : b) DOUBLE_(F, T, min, a < b || a != a ? a : b)
+#define TOTAL_(F) FOLD_(F) SINGLE_(F, T, max, a > b || a != a ? a : b) SINGLE_(F, T, min, a < b || a != a ? a : b)
 
 #define SELECT_(F) WIDTHS_(F, select)
 
@@ -197,8 +192,8 @@ UNARY_(DEFINE_UNARY)
     }
 BINARY_(DEFINE_BINARY)
 
-/// `fold` adds lanes to one total, in order; `gather` each lane to a total of its own.
-#define DEFINE_TOTAL(type, R, name, result) \
+/// `fold` adds lanes to one total; `total` each lane to a total of its own.
+#define DEFINE_FOLD(type, R, name, result) \
     static void fold_##name##_##type(int64_t n, void * restrict to, const void * restrict pa, const void * restrict pb, const void * restrict pc) { \
         typedef type T; \
         (void) pb, (void) pc; \
@@ -208,7 +203,18 @@ BINARY_(DEFINE_BINARY)
             a = (R) (result); \
         } \
         *(R *) to = a; \
-    } \
+    }
+FOLD_(DEFINE_FOLD)
+
+#define DEFINE_EXTREME(name, found_in) \
+    static void fold_##name##_f32(int64_t n, void * restrict to, const void * restrict pa, const void * restrict pb, const void * restrict pc) { \
+        (void) pb, (void) pc; \
+        *(f32 *) to = found_in(*(f32 *) to, (const f32 *) pa, n); \
+    }
+DEFINE_EXTREME(max, graphc_largest)
+DEFINE_EXTREME(min, graphc_smallest)
+
+#define DEFINE_TOTAL(type, R, name, result) \
     static void total_##name##_##type(int64_t n, void * restrict to, const void * restrict pa, const void * restrict pb, const void * restrict pc) { \
         typedef type T; \
         (void) pb, (void) pc; \

@@ -1,0 +1,67 @@
+"""Values of a kernel for the CPU, in forms of which compilers make vectors.
+
+Functions without branches stand in for those of math.h; the largest or smallest of many numbers is found by stretches, as
+`lanes.py` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from graphc.ir.types import F64, FLOATS
+from graphc.kernels.c.emit import Block, Emitter
+from graphc.kernels.c.functions import stand_in
+from graphc.kernels.c.language import ORDER, Helper
+from graphc.kernels.lanes import STRETCH, is_by_stretches, variables_of
+from graphc.kernels.linear import is_positive
+from graphc.kernels.nest import extent, name
+from graphc.kernels.scalar import Scalar, variable
+
+
+class VectorizingEmitter(Emitter):
+    """Adds the functions of `functions.h` that it uses to `functions`."""
+
+    def __init__(
+        self,
+        roots: Sequence[Scalar],
+        symbols: Callable[[str], str],
+        fault: Callable[[str], int],
+        helper: Callable[[Helper], str],
+        narrow: Callable[[np.dtype], str],
+        functions: set[str],
+    ) -> None:
+        super().__init__(roots, symbols, fault, helper, narrow)
+        self.functions = functions
+
+    def template(self, template: str, dtype: np.dtype) -> str:
+        """A template of `Kernel.call` for numbers of a type."""
+        if dtype not in FLOATS or dtype == F64:
+            return template
+        text, used = stand_in(template)
+        self.functions |= used
+        return text
+
+    def accumulate(self, node: Scalar, block: Block, total: str, lanes: Block | None = None) -> None:
+        """The loops of a reduction, by stretches if it can be."""
+        if lanes is not None or not is_by_stretches(node):
+            super().accumulate(node, block, total, lanes)
+            return
+        (axis,) = variables_of(node)
+        index, base, part = name(axis), self.fresh("base"), self.fresh("part")
+        count, may_be_none = self.dim(extent(axis), block).within(ORDER), not is_positive(extent(axis))
+        header = f"for (int64_t {base} = 0; {base} < {count}; {base} += {STRETCH})"
+        stretches = Block(block, header, [variable(base, extent(axis))], barrier=may_be_none)
+        stretches.lines += [
+            f"const int64_t stop = {base} + {STRETCH} < {count} ? {base} + {STRETCH} : {count};",
+            f"float {part}[{STRETCH}];",
+        ]
+        header = f"for (int64_t {index} = {base}; {index} < stop; {index}++)"
+        numbers = Block(stretches, header, [axis], barrier=may_be_none)
+        numbers.lines.append(f"{part}[{index} - {base}] = {self.value(node.args[0], numbers).text};")
+        numbers.close()
+        function = {"max": "graphc_largest", "min": "graphc_smallest"}[str(node.data[0])]  # type: ignore[index]
+        self.functions.add(function)
+        stretches.lines.append(f"{total} = {function}({total}, {part}, stop - {base});")
+        stretches.close()
