@@ -53,11 +53,13 @@ static bool is_one_matrix(const struct ggml_tensor * t) {
     return (t->ne[2] == 1 || t->nb[2] == t->ne[1] * t->nb[1]) && (t->ne[3] == 1 || t->nb[3] == t->ne[2] * t->nb[2]);
 }
 
-/// A product of which all batches share a matrix as one of all their rows, for which it is packed once; else the product itself. Few rows
-/// stay apart, so that their numbers do not depend on how many batches there are, and so do those of which each batch has a gate.
+/// A product of which all batches share a matrix as one of all their rows, for which it is packed once; else the product itself. A few
+/// rows of a few batches stay apart, so that their numbers do not depend on how many batches there are, and so do those of which each batch
+/// has a gate.
 static struct ggml_tensor * with_all_rows(struct ggml_tensor * dst, const struct graphc_mul_mat_settings * s, struct all_rows * all) {
+    enum { MANY_BATCHES = 32 };
     const int64_t batches = dst->ne[2] * dst->ne[3];
-    if (batches == 1 || s->gated || dst->ne[1] <= MOST_FEW || dst->src[0]->ne[2] * dst->src[0]->ne[3] != 1 || !is_one_matrix(dst->src[1])) return dst;
+    if (batches == 1 || s->gated || (dst->ne[1] <= MOST_FEW && batches < MANY_BATCHES) || dst->src[0]->ne[2] * dst->src[0]->ne[3] != 1 || !is_one_matrix(dst->src[1])) return dst;
     all->result = *dst;
     all->result.ne[1] *= batches, all->result.ne[2] = all->result.ne[3] = 1;
     for (int i = 0; i < GGML_MAX_SRC && dst->src[i] != NULL; ++i) {

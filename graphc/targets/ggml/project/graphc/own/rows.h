@@ -97,18 +97,20 @@ static void write_sums(const struct block * b, const vector * totals) {
     finish(b, 0, b->rows);
 }
 
-/// `graphc_mul_mat` for up to MOST_FEW rows. With more, panels are faster.
+/// `graphc_mul_mat` for up to MOST_FEW rows. With more, panels are faster. Where all batches have the same weights, a part of these is in the
+/// cache until all have been multiplied with it.
 static void multiply_few(struct ggml_tensor * dst, int ith, int nth, struct graphc_mul_mat_settings * s) {
     const struct ggml_tensor * b = dst->src[1];
     const int64_t depth = b->ne[0], columns = dst->ne[0], rows = dst->ne[1], batches = dst->ne[2] * dst->ne[3];
-    const int64_t tall = min_of(rows == 1 ? TALL_FOR_ONE : TALL, parts_of(columns * batches, 4 * nth));
+    const bool same_weights = batches > 1 && dst->src[0]->ne[2] * dst->src[0]->ne[3] == 1;
+    const int64_t tall = min_of(rows == 1 && !same_weights ? TALL_FOR_ONE : TALL, parts_of(columns * batches, 4 * nth));
     const int64_t parts = parts_of(columns, tall), near = NEAR / rows / DEPTH * DEPTH;
     float packed[NEAR / DEPTH * ORDERED] __attribute__((aligned(64)));
     vector totals[MOST_FEW * TALL];
     int64_t packed_batch = -1;
     for (int64_t unit; (unit = take(&s->turns, parts * batches, ith, nth)) < parts * batches;) {
-        const int64_t batch = unit / parts;
-        struct block block = {.dst = dst, .at = {{unit % parts * tall, 0, batch % dst->ne[2], batch / dst->ne[2]}}, .axis = 1, .rows = rows};
+        const int64_t batch = same_weights ? unit % batches : unit / parts, part = same_weights ? unit / batches : unit % parts;
+        struct block block = {.dst = dst, .at = {{part * tall, 0, batch % dst->ne[2], batch / dst->ne[2]}}, .axis = 1, .rows = rows};
         const struct matrix weights = columns_at(dst, s, block.at);
         const float * a = (const float *) ((const char *) b->data + block.at.axis[2] * b->nb[2] + block.at.axis[3] * b->nb[3]);
         block.c = (float *) ((char *) dst->data + block.at.axis[2] * dst->nb[2] + block.at.axis[3] * dst->nb[3]) + block.at.axis[0];
