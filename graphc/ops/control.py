@@ -216,6 +216,8 @@ def partly_bound(types: Sequence[TensorType], binding: Mapping[str, int]) -> tup
 
 def settle(binding: dict[str, int], shape: Sequence[Dim], array: np.ndarray, what: str) -> None:
     """Give the symbols that stand alone in a shape the array's sizes. Raises InputError where a size is another."""
+    if array.shape == shape:
+        return
     sizes_of(shape, array, binding)
     if any(bind(dim, binding) != size for dim, size in zip(shape, array.shape, strict=True)):
         expected = ", ".join(str(bind(dim, binding)) for dim in shape)

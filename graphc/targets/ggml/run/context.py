@@ -53,24 +53,21 @@ class Context:
 
     def graph(self, program: Program, section: Section, binding: Mapping[str, int]) -> BuiltGraph:
         """The graph of a section for certain sizes: one that is kept, or a new one."""
-        sizes = {name: binding[name] for name in sorted(section.symbols)}
-        key = (section, *sizes.items())
+        key = (section, *map(binding.__getitem__, section.symbols))
         graph = self.graphs.pop(key, None)
         if graph is None:
+            sizes = {name: binding[name] for name in sorted(section.symbols)}
             for other in [other for other in self.graphs if section.kept and other[0] is section]:
                 self.graphs.pop(other).free()  # what it keeps is beside the memory that graphs share
             graph = BuiltGraph(self, program, section, sizes)
+            while len(self.graphs) >= KEPT_SIZES * self.executor.section_count:
+                self.graphs.popitem(last=False)[1].free()
         self.graphs[key] = graph
-        while len(self.graphs) > KEPT_SIZES * self.executor.section_count:
-            self.graphs.popitem(last=False)[1].free()
         return graph
 
     @contextmanager
-    def until(self, stopped: Callable[[], bool] | None) -> Iterator[None]:
+    def until(self, stopped: Callable[[], bool]) -> Iterator[None]:
         """Have what is computed in a block end once `stopped()` is true; it is asked after each operation of the CPU."""
-        if stopped is None:
-            yield
-            return
         callback = self.compute.stopped = ggml.ggml_abort_callback(lambda _: bool(stopped()))
         ggml.ggml_backend_cpu_set_abort_callback(self.cpu, callback, None)
         try:

@@ -162,8 +162,11 @@ class Executor:
     ) -> list[np.ndarray]:
         context = self.contexts.take(self)
         try:
+            run = Run(context, self.program, arrays, binding, into)
+            if stopped is None:
+                return run.results()
             with context.until(stopped):
-                return Run(context, self.program, arrays, binding, into).results()
+                return run.results()
         finally:
             self.contexts.give_back(context)
 

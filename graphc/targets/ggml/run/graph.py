@@ -27,6 +27,7 @@ from graphc.targets.ggml.run.device.tensors import (
     download,
     new_context,
     new_tensor,
+    place_of,
     room_for,
     upload,
 )
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from graphc.backends.launches import Work
     from graphc.targets.ggml.run.context import Context
     from graphc.targets.ggml.run.executor import Executor
+
+
+BYTE = np.dtype(np.uint8)
 
 
 def most_tensors(program: Program) -> int:
@@ -110,9 +114,9 @@ class BuiltGraph:
 
     def _expand(self, count: int) -> None:
         """Make the graph, of at most so many tensors, and say what of it is read later."""
-        executor, section = self.executor, self.section
+        executor, program, section = self.executor, self.program, self.section
         self.graph = ggml.ggml_new_graph_custom(self.context, count, False)
-        self.outputs = [self._tensor(self.program.outputs[index].tensor) for index in section.outputs]
+        self.outputs = [self._tensor(program.outputs[index].tensor) for index in section.outputs]
         for tensor in (*self.outputs, *(self.results[index] for index in section.writes)):
             ggml.ggml_set_output(tensor)
             if tensor.contents.view_src:  # the allocator would give a view's memory to later results
@@ -124,8 +128,17 @@ class BuiltGraph:
             order_views(executor.own, self.graph)
         self._uploaded = [*self.inputs.values(), *(self.results[index] for index in self.read)]
         self._found = [*(self.results[index] for index in section.writes), *self.outputs]
-        self._lent = self._lendable()
-        lent = [tensor for tensor in self._lent if tensor is not None]
+        lendable = self._lendable()
+        lent = [tensor for tensor in lendable if tensor is not None]
+        self._lent = [index for index, tensor in enumerate(lendable) if tensor is not None]
+        self._copied_in = [each for each in enumerate(self._uploaded) if lendable[each[0]] is None]
+        copied_out = enumerate(self._found, len(self._uploaded))
+        self._copied_out = [each for each in copied_out if lendable[each[0]] is None]
+        self._outputs = [
+            (index, tuple(self.values[size] for size in program.outputs[index].shape), program.outputs[index].dtype)
+            for index in section.outputs
+        ]
+        self._later = [(index, (ggml.ggml_nbytes(self.results[index]),)) for index in section.writes]
         self.placement = Placement(self.context, self.graph, self._pinned(), self.kept.nbytes, lent)
         self.kept.pretend()  # views that are made of what lies somewhere keep its address
 
@@ -188,11 +201,9 @@ class BuiltGraph:
         given = self._arrays(inputs, made)
         later, outputs = self._rooms(into)
         arrays = [*given, *later.values(), *outputs.values()]
-        places = [each.ctypes.data for each, tensor in zip(arrays, self._lent, strict=True) if tensor is not None]
-        self.owner.compute.place(self.placement, places)
-        for tensor, array, lies in zip(self._uploaded, given, self._lent, strict=False):
-            if lies is None:
-                upload(tensor, array)
+        self.owner.compute.place(self.placement, [place_of(arrays[index]) for index in self._lent])
+        for index, tensor in self._copied_in:
+            upload(tensor, arrays[index])
         for index, userdata in self.userdata.items():
             kernels[index].reset(userdata)
         status = self.executor.compute_graph(self)
@@ -203,29 +214,20 @@ class BuiltGraph:
         for index, userdata in self.userdata.items():
             if fault := kernels[index].fault(userdata):
                 raise InputError(fault)
-        for tensor, array, lies in zip(self._found, arrays[len(given) :], self._lent[len(given) :], strict=True):
-            if lies is None:
-                download(tensor, array)
+        for index, tensor in self._copied_out:
+            download(tensor, arrays[index])
         return later, outputs
 
     def _arrays(self, inputs: Sequence[np.ndarray], made: Mapping[int, np.ndarray]) -> list[np.ndarray]:
         """What is uploaded, or used where it lies."""
         declared = self.program.inputs
-        given = [stored(declared[index], inputs[index]) for index in self.inputs]
-        given += [made[index] for index in self.read]
-        return [aligned(array) for array in given]
+        given = [aligned(stored(declared[index], inputs[index])) for index in self.inputs]
+        return given + [aligned(made[index]) for index in self.read]
 
     def _rooms(self, into: Mapping[int, np.ndarray]) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
         """Arrays for what is read later, in bytes, and for outputs: those that are there already, or new ones."""
-        later = {
-            index: room_for((ggml.ggml_nbytes(self.results[index]),), np.dtype(np.uint8))
-            for index in self.section.writes
-        }
-        outputs = {}
-        for index in self.section.outputs:
-            output = self.program.outputs[index]
-            shape = tuple(self.values[size] for size in output.shape)
-            outputs[index] = room_for(shape, output.dtype, into.get(index))
+        later = {index: room_for(shape, BYTE) for index, shape in self._later}
+        outputs = {index: room_for(shape, dtype, into.get(index)) for index, shape, dtype in self._outputs}
         return later, outputs
 
     def free(self) -> None:
