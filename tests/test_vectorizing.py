@@ -1,4 +1,5 @@
-"""Kernels for the CPU in forms of which compilers make vectors: functions that stand in for those of math.h, largest and smallest."""
+"""Kernels for the CPU in forms of which compilers make vectors: functions that stand in for those of math.h, and what is
+largest or smallest."""
 
 from __future__ import annotations
 

@@ -244,8 +244,8 @@ class Kernel:
         return make("apply", dtype or args[0].dtype, tuple(args), template)
 
     def select(self, condition: Scalar, a: Operand, b: Operand, both: bool = False) -> Scalar:
-        """`a` if the condition holds, else `b`. Only the chosen one is computed; or `both`, if they can be, of which compilers make
-        vectors."""
+        """`a` if the condition holds, else `b`. Only the chosen one is computed; or `both`, where both can be, for compilers make
+        vectors of that."""
         first, second = _same(a, b)
         if _is_constant(condition):
             return first if condition.value else second
