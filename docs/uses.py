@@ -28,8 +28,9 @@ from graphc.ops.quantized import Dequantize, Quantize, QuantizedSum, Requantize,
 from graphc.ops.random import Random
 from graphc.ops.recurrent import Recurrent
 from graphc.ops.reduce import KINDS, Reduce
-from graphc.ops.resize import Resize, Sampled
+from graphc.ops.resize import Resize
 from graphc.ops.rotary import RotaryEmbedding
+from graphc.ops.sampled import Sampled
 from graphc.ops.scatter import ScatterElements, ScatterND
 from graphc.ops.selection import BestBoxes, NonZero
 from graphc.ops.sequences import CumProd, CumSum, EyeLike, Range, Trilu
@@ -251,7 +252,7 @@ USES: dict[str, list[Use]] = {
         use(resize("linear"), x(1, 4, 8, 8), label="linear"),
         use(resize("cubic"), x(1, 4, 8, 8), label="cubic"),
     ],
-    "Sampled": [use(Sampled(1, 2), x(2, 8), Input((4, 2), I64), weight(4, 2))],
+    "Sampled": [use(Sampled(1, 2), x(2, 8), Input((2, 4), I32), weight(2, 4))],
     "ScatterElements": [use(ScatterElements(1, "none"), x(2, 8), INDICES, x(2, 3))],
     "ScatterND": [use(ScatterND("none"), x(4, 8), PAIRS, x(3))],
 }

@@ -27,7 +27,8 @@ from graphc.ops.random import KINDS as RANDOM_KINDS
 from graphc.ops.random import Random
 from graphc.ops.recurrent import CELLS, UNITS, Recurrent
 from graphc.ops.reduce import KINDS, Reduce
-from graphc.ops.resize import Resize, Sampled
+from graphc.ops.resize import Resize
+from graphc.ops.sampled import Sampled
 from graphc.ops.scatter import REDUCTIONS, ScatterElements, ScatterND
 from graphc.ops.selection import BestBoxes, NonZero
 from graphc.ops.sequences import CumProd, CumSum, EyeLike, Range, Trilu
@@ -300,12 +301,14 @@ def resize(d: Draw) -> Sample:
 
 
 def sampled(d: Draw) -> Sample:
-    shape, dtype, taps = d.shape(1, 4), d.pick([F32, F64]), d.number(1, 4)
-    axis, count = d.number(0, len(shape) - 1), d.size(1, 6)
-    arrays = [d.array(dtype, each) for each in (shape, (count, taps))]
-    places = d.random.integers(-1, d.sizes(shape)[axis] + 1, d.sizes((count, taps)))
-    given = [(arrays[0], shape), (places, (count, taps)), (arrays[1], (count, taps))]
-    return Sampled(axis, taps), given
+    shape, dtype, taps = d.shape(1, 4), d.pick(FLOAT_TYPES), d.pick([1, 2, 4, 17])
+    axis = d.number(0, len(shape) - 1)
+    batch = d.number(0, axis)
+    places = (taps, *shape[:batch], d.size(1, 6))
+    counts = tuple(d.pick([1, size, size]) for size in places)
+    numbers = d.random.integers(-1, d.sizes(shape)[axis] + 1, d.sizes(places))
+    given = [(d.array(dtype, shape), shape), (numbers.astype(I32), places), (d.array(dtype, counts), counts)]
+    return Sampled(axis, taps, batch), given
 
 
 def indices(d: Draw, shape: Sequence[Dim], limit: int, dtype: np.dtype | None = None) -> np.ndarray:

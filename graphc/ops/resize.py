@@ -14,7 +14,7 @@ import numpy as np
 
 from graphc.errors import ShapeError
 from graphc.ir.graph import Value
-from graphc.ir.types import BOOL, F32, F64, FLOATS, I64, INTEGERS, TensorType
+from graphc.ir.types import BOOL, F32, F64, FLOATS, I32, I64, INTEGERS, TensorType
 from graphc.ops.base import Emit, Op
 from graphc.ops.conv import MOST_REACH
 from graphc.ops.indexing import Gather
@@ -22,6 +22,7 @@ from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Reshape, Slice, Transpose
 from graphc.ops.pointwise import Where
 from graphc.ops.precision import NARROW, in_float32
+from graphc.ops.sampled import MOST_TAPS, Sampled
 from graphc.ops.sampling import (
     ALONE,
     C_ROUNDINGS,
@@ -43,9 +44,8 @@ if TYPE_CHECKING:
 MOST_WEIGHTS = 1 << 26
 """Of a resize along one axis, as a matrix."""
 
-MOST_TAPS, TIMES_LONGER = 16, 16
-"""Elements that `Sampled` sums up, and how many times longer than that an axis is for which it is faster than a product with a
-matrix."""
+TIMES_LONGER = 16
+"""How many times longer an axis is than what `Sampled` reads of it for each number for that to be faster than a product."""
 
 
 @dataclass(frozen=True)
@@ -348,45 +348,6 @@ def chosen(emit: Emit, x: Value, axis: int, places: np.ndarray) -> Value:
     return emit(Gather(axis), x, emit.constant(places))
 
 
-@dataclass(frozen=True)
-class Sampled(Op):
-    """Sums of a few elements along an axis: result[..., i, ...] is the sum of weights[i, t] * x[..., places[i, t], ...].
-
-    Inputs: x, a float32 or float64; the places, int64 [count, taps]; their weights, of x's type. Places beside the axis are
-    those of its ends.
-    """
-
-    axis: int
-    taps: int
-
-    def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
-        """See the class."""
-        x, places, counts = inputs
-        fits = places.rank == 2 and places.dtype == I64 and counts.shape == places.shape
-        if not fits or places.shape[1] != self.taps or x.dtype not in (F32, F64) or counts.dtype != x.dtype:
-            raise ShapeError(f"Sampled: {places} and {counts} of {x}, {self.taps} for each")
-        if not 0 <= self.axis < x.rank or x.shape[self.axis] == 0 or not 1 <= self.taps <= MOST_TAPS:
-            raise ShapeError(f"Sampled: axis {self.axis} of {x}, {self.taps} elements of it for each")
-        return (TensorType(x.dtype, (*x.shape[: self.axis], places.shape[0], *x.shape[self.axis + 1 :])),)
-
-    def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
-        """In float64."""
-        x, places, counts = inputs
-        found = np.moveaxis(x, self.axis, -1).astype(F64)[..., np.clip(places, 0, x.shape[self.axis] - 1)]
-        return (np.moveaxis((found * counts).sum(-1), -1, self.axis).astype(x.dtype),)
-
-    def element(self, k: Kernel, index: Sequence[Scalar], *inputs: TensorType) -> Scalar | None:
-        """See the class."""
-        size = inputs[0].shape[self.axis]
-        total: Scalar | None = None
-        for tap in range(self.taps):
-            here = [index[self.axis], k.size(tap)]
-            place = clipped(k, k.load(1, here), size)
-            part = k.load(0, [*index[: self.axis], place, *index[self.axis + 1 :]]) * k.load(2, here)
-            total = part if total is None else total + part
-        return total
-
-
 def weighted(emit: Emit, x: Value, axis: int, matrix: np.ndarray) -> Value:
     """The product of an axis with a constant matrix [out, in]; a few elements at a time where most of its numbers are 0."""
     shape = x.shape
@@ -394,7 +355,8 @@ def weighted(emit: Emit, x: Value, axis: int, matrix: np.ndarray) -> Value:
     if taps <= MOST_TAPS and matrix.shape[1] >= TIMES_LONGER * taps:
         places = np.argsort(matrix == 0, axis=1, kind="stable")[:, :taps]
         counts = np.take_along_axis(matrix, places, 1).astype(x.dtype)
-        return emit(Sampled(axis, taps), x, emit.constant(places), emit.constant(counts))
+        by_taps = [emit.constant(np.ascontiguousarray(each.T)) for each in (places.astype(I32), counts)]
+        return emit(Sampled(axis, taps), x, *by_taps)
     constant = emit.constant(matrix.astype(x.dtype))
     if axis == len(shape) - 1:
         return emit(MatMul(transpose_b=True), x, constant)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial, reduce
 from itertools import product as combinations
 
 import numpy as np
@@ -10,7 +12,7 @@ from graphc.errors import ModelError
 from graphc.frontend.onnx.emit import SizeEmit
 from graphc.frontend.onnx.importers.conv import kernel_of
 from graphc.frontend.onnx.importers.movement import cut
-from graphc.frontend.onnx.importers.sampling import Arithmetic, neighbours, read
+from graphc.frontend.onnx.importers.sampling import Arithmetic, Place, neighbours, read_at, sampled
 from graphc.frontend.onnx.importers.sizes import to_shape
 from graphc.frontend.onnx.importers.windows import explicit_pads, spatial
 from graphc.frontend.onnx.node import OnnxNode, check_table, fixed_size, refuse_unless
@@ -20,9 +22,9 @@ from graphc.ir.types import I64
 from graphc.ops.conv import window_count
 from graphc.ops.indexing import Gather
 from graphc.ops.matmul import MatMul
-from graphc.ops.movement import Expand
+from graphc.ops.movement import Transpose
 from graphc.ops.pointwise import Binary, Cast, Unary, Where
-from graphc.ops.reduce import Reduce
+from graphc.ops.sequences import Range
 from graphc.shapes import Dim
 
 
@@ -34,48 +36,37 @@ def roi_align(node: OnnxNode, emit: SizeEmit) -> Value:
     refuse_unless(samples > 0, "as many samples as a region is large are not supported")
     corners = node.opset >= 16 and node.choice("coordinate_transformation_mode", "half_pixel", MODES) == "half_pixel"
     largest = node.choice("mode", "avg", ("avg", "max")) == "max"
-    count, channels, height, width = regions.shape[0], *x.shape[1:]
     math = Arithmetic(emit, regions.dtype)
-    axes = []
-    for axis, (size, result) in enumerate(((height, "output_height"), (width, "output_width"))):
+    count, (height, width) = regions.shape[0], x.shape[2:]
+    axes, bins = [], (node.int("output_height", 1), node.int("output_width", 1))
+    for axis, size in enumerate((height, width)):
         bounds = [to_shape(emit, cut(emit, regions, 1, place, 1), (count, 1)) for place in (1 - axis, 3 - axis)]
         scale = node.float("spatial_scale", 1.0)
         start, end = (math("Sub", math("Mul", bound, scale), 0.5 if corners else 0.0) for bound in bounds)
         length = math("Sub", end, start)
         length = length if corners else math("Max", length, 1.0)
-        bins = node.int(result, 1)
-        check_table(bins, samples)
-        steps = (np.arange(bins * samples) + 0.5) / (bins * samples)
-        place = math("Add", start, math("Mul", length, emit.constant(steps.astype(regions.dtype)[None])))
-        axes.append((_between(math, place, size), bins))
-    flat = emit(Gather(0), to_shape(emit, x, (x.shape[0], channels, height * width)), images)
-    (rows, row_bins), (columns, column_bins) = axes
-    shape = (count, row_bins * samples, column_bins * samples)
-    total: Value | None = None
-    for (row, row_weight), (column, column_weight) in combinations(rows, columns):
-        places = [spread_over(emit, row, 2, shape), spread_over(emit, column, 1, shape)]
-        weight = math("Mul", spread_over(emit, row_weight, 2, shape), spread_over(emit, column_weight, 1, shape))
-        points = shape[1] * shape[2]
-        weight = to_shape(emit, emit(Cast(x.dtype), weight), (count, 1, points))
-        found = emit(Binary("Mul"), read(emit, flat, places, [width, 1], points), weight)
-        total = found if total is None else emit(Binary("Max" if largest else "Add"), total, found)
-    assert total is not None
-    apart = to_shape(emit, total, (count, channels, row_bins, samples, column_bins, samples))
-    return emit(Reduce("max" if largest else "mean", (3, 5), False), apart)
+        check_table(bins[axis], samples)
+        found: list[Place] = []
+        for sample in range(samples):
+            steps = (np.arange(bins[axis]) + (sample + 0.5) / samples) / bins[axis]
+            place = math("Add", start, math("Mul", length, emit.constant(steps.astype(regions.dtype)[None])))
+            found += _between(math, place, size, 1.0 if largest else 1.0 / samples)
+        axes.append(found)
+    return read_regions(math, x, images, axes[0], axes[1], largest)
 
 
 MODES = ("half_pixel", "output_half_pixel")
 
 
-def _between(math: Arithmetic, place: Value, size: Dim) -> list[tuple[Value, Value]]:
-    """The two elements on either side of a place, and their weights; none of more than 1 beyond the ends."""
+def _between(math: Arithmetic, place: Value, size: Dim, share: float) -> list[Place]:
+    """The two elements on either side of a place, and their weights, which are a share; none of more than 1 beyond the ends."""
     last = math("Sub", math.size(size), 1.0)
     inside = math.emit(Binary("And"), math("GreaterOrEqual", place, -1.0), math("LessOrEqual", place, math.size(size)))
     clipped = math("Min", math("Max", place, 0.0), last)
     low = math.emit(Unary("Floor"), clipped)
     past = math("Sub", clipped, low)
     high = math("Min", math("Add", low, 1.0), last)
-    weights = (math("Sub", 1.0, past), past)
+    weights = (math("Mul", math("Sub", 1.0, past), share), math("Mul", past, share))
     zero = math.number(0.0)
     return [
         (math.emit(Cast(I64), index), math.emit(Where(), inside, weight, zero))
@@ -83,10 +74,29 @@ def _between(math: Arithmetic, place: Value, size: Dim) -> list[tuple[Value, Val
     ]
 
 
-def spread_over(emit: SizeEmit, x: Value, new_axis: int, shape: tuple[Dim, ...]) -> Value:
-    """[R, n] at every place of the other axis, as [R, rows * columns]."""
-    wide = to_shape(emit, x, (*x.shape[:new_axis], 1, *x.shape[new_axis:]))
-    return to_shape(emit, emit(Expand(shape), wide), (shape[0], shape[1] * shape[2]))
+def read_regions(
+    math: Arithmetic, x: Value, images: Value, rows: Sequence[Place], columns: Sequence[Place], largest: bool = False
+) -> Value:
+    """Of [N, C, H, W] for each region [R], of the image that `images` says, the sums of what its rows [R, n] and columns [R, m]
+    meet, each of `rows` with each of `columns`, or the largest of that: [R, C, n, m]."""
+    emit, (there, channels, height, width) = math.emit, x.shape
+    (count, high), wide = rows[0][0].shape, columns[0][0].shape[1]
+    known = emit(Gather(0), emit(Range(0, there, 1, I64)), images)  # refuses images that there are not
+    image = to_shape(emit, known, (count, 1, 1))
+    points = (count * high * wide,)
+
+    def crossed(place: Place, *shape: Dim) -> Place:
+        index, weight = place
+        return to_shape(emit, index, shape), None if weight is None else to_shape(emit, weight, shape)
+
+    read = []
+    for row, column in combinations(rows, columns):
+        corner = (image, None), crossed(row, count, high, 1), crossed(column, count, 1, wide)
+        read.append(crossed(read_at(math, corner, (height * width, width, 1)), *points))
+    lines = to_shape(emit, emit(Transpose((1, 0, 2, 3)), x), (channels, there * height * width))
+    parts = [[each] for each in read] if largest else [read]
+    total = reduce(partial(emit, Binary("Max")), [sampled(emit, lines, 1, part, 0) for part in parts])
+    return emit(Transpose((1, 0, 2, 3)), to_shape(emit, total, (channels, count, high, wide)))
 
 
 @onnx_op("DeformConv")
@@ -127,15 +137,7 @@ def deform_conv(node: OnnxNode, emit: SizeEmit) -> Value:
         place = to_shape(emit, place, (batch * deformed, count))
         axes.append(neighbours(math, place, size, (0, 1), "zeros", False))
     flat = to_shape(emit, x, (batch * deformed, channels // deformed, x.shape[2] * x.shape[3]))
-    total: Value | None = None
-    for corner in combinations(*axes):
-        found = read(emit, flat, [index for index, _ in corner], [x.shape[3], 1], count)
-        for _, weight in corner:
-            assert weight is not None
-            spread = to_shape(emit, emit(Cast(x.dtype), weight), (batch * deformed, 1, count))
-            found = emit(Binary("Mul"), found, spread)
-        total = found if total is None else emit(Binary("Add"), total, found)
-    assert total is not None
+    total = sampled(emit, flat, 2, [read_at(math, corner, (x.shape[3], 1)) for corner in combinations(*axes)], 1)
     if mask is not None:
         total = emit(Binary("Mul"), total, to_shape(emit, mask, (batch * deformed, 1, count)))
     patches = to_shape(emit, total, (batch, groups, channels // groups * taps, points))

@@ -15,12 +15,12 @@ from graphc.frontend.onnx.importers.windows import explicit_pads, spatial
 from graphc.frontend.onnx.node import OnnxNode, check_table, fixed_size, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
 from graphc.ir import Value
-from graphc.ir.types import I64
+from graphc.ir.types import I32, I64
 from graphc.ops.base import normalize_axis
 from graphc.ops.conv import ConvTranspose
-from graphc.ops.indexing import GatherElements
-from graphc.ops.movement import Expand, Pad
+from graphc.ops.movement import Concat, Expand, Pad
 from graphc.ops.pointwise import Binary, Cast, Unary, Where
+from graphc.ops.sampled import Sampled
 from graphc.ops.scatter import ScatterElements
 from graphc.ops.sequences import Range
 from graphc.shapes import Dim, Expr, product
@@ -71,16 +71,8 @@ def grid_sample(node: OnnxNode, emit: SizeEmit) -> Value:
         place = _unnormalized(math, to_shape(emit, place, (batch, count)), math.size(size), corners)
         axes.append(neighbours(math, place, size, MODES[mode], padding, corners))
     strides = [product(x.shape[3 + axis :]) for axis in range(spatial_rank)]
-    total: Value | None = None
-    for corner in combinations(*axes):
-        found = read(emit, flat, [index for index, _ in corner], strides, count)
-        weights = [weight for _, weight in corner if weight is not None]
-        for weight in weights:
-            spread = to_shape(emit, emit(Cast(x.dtype), weight), (batch, 1, count))
-            found = emit(Binary("Mul"), found, spread)
-        total = found if total is None else emit(Binary("Add"), total, found)
-    assert total is not None
-    return to_shape(emit, total, (batch, channels, *grid.shape[1:-1]))
+    corners_read = [read_at(math, corner, strides) for corner in combinations(*axes)]
+    return to_shape(emit, sampled(emit, flat, 2, corners_read, 1), (batch, channels, *grid.shape[1:-1]))
 
 
 def _unnormalized(math: Arithmetic, place: Value, size: Value, corners: bool) -> Value:
@@ -137,15 +129,27 @@ def _index(math: Arithmetic, place: Value, size: Dim, padding: str, corners: boo
     return index, math.emit(Where(), same, math.number(1.0), math.number(0.0))
 
 
-def read(emit: SizeEmit, flat: Value, indices: list[Value], strides: list[Dim], count: Dim) -> Value:
-    """[N, C, count]: the elements at indices along each axis."""
-    total = indices[-1]
-    for index, stride in zip(indices[:-1], strides[:-1], strict=True):
-        factor = emit.size(stride)
-        total = emit(Binary("Add"), total, emit(Binary("Mul"), index, factor))
-    batch, channels, _ = flat.shape
-    spread = emit(Expand((batch, channels, count)), to_shape(emit, total, (batch, 1, count)))
-    return emit(GatherElements(2), flat, spread)
+Place = tuple[Value, "Value | None"]
+"""Where something is read, and how much that counts (None for 1)."""
+
+
+def read_at(math: Arithmetic, corner: Sequence[Place], strides: Sequence[Dim]) -> Place:
+    """Where elements lie whose places along each axis are these, and how much they count."""
+    (*outer, (total, count)) = corner
+    for (index, weight), stride in zip(outer, strides[:-1], strict=True):
+        total = math.emit(Binary("Add"), math.emit(Binary("Mul"), index, math.emit.size(stride)), total)
+        count = weight if count is None else count if weight is None else math("Mul", weight, count)
+    return total, count
+
+
+def sampled(emit: SizeEmit, x: Value, axis: int, read: Sequence[Place], batch: int) -> Value:
+    """The sums of what is read along an axis, for each of the first `batch` axes at places of its own."""
+    places, counts = zip(*read, strict=True)
+    joined = [to_shape(emit, emit(Cast(I32), each), (1, *each.shape)) for each in places]
+    alike = emit.constant(np.ones((1,) * (batch + 2), x.dtype))
+    weights = [to_shape(emit, emit(Cast(x.dtype), each), (1, *each.shape)) for each in counts if each is not None]
+    count = emit(Concat(0), *weights) if weights else alike
+    return emit(Sampled(axis, len(places), batch), x, emit(Concat(0), *joined), count)
 
 
 @onnx_op("Col2Im")
