@@ -42,6 +42,8 @@ target_link_libraries(wide_of PRIVATE wide)
 add_subdirectory(shared-cpp)
 add_executable(in_place in_place.cpp)
 target_link_libraries(in_place PRIVATE shared)
+add_executable(sizes sizes.cpp)
+target_link_libraries(sizes PRIVATE decoder)
 add_executable(beside beside.cpp)
 target_link_libraries(beside PRIVATE wide)
 foreach(program weights lora)
@@ -199,6 +201,15 @@ def test_threads_get_what_one_would(watched):
 def test_arrays_are_used_where_they_lie(watched):
     done = run(watched, "in_place", "shared.gguf")
     assert (done.returncode, done.stdout) == (0, "0 wrong\n"), done.stderr[:8000]
+
+
+def test_all_sizes_share_one_memory(watched):
+    """Each of them needs some 30 MiB, and the graphs of eight are kept."""
+    done = run(watched, "sizes", "decoder.gguf")
+    assert done.returncode == 0, done.stderr[:8000]
+    grown, wrong = re.findall(r"(-?\d+) (?:MiB more|wrong)", done.stdout)
+    assert int(grown) < 60
+    assert int(wrong) == 0
 
 
 def damaged(folder):

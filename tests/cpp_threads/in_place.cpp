@@ -1,6 +1,8 @@
-// Runs a model whose outputs have to do with one another, again and again with other arrays, and prints how many numbers are wrong.
+// Runs a model whose outputs have to do with one another, again and again with other arrays, or with the same, and prints how many
+// numbers are wrong.
 #include "shared/model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <limits>
@@ -64,6 +66,33 @@ int check(const shared::Shared & model, int64_t seed) {
     return found;
 }
 
+/// The same where outputs have the memory of those before: what is wrong, and arrays that were made anew though there was room.
+int check_again(const shared::Shared & model, int64_t seed) {
+    int found = 0;
+    Run run;
+    shared::Inputs inputs;
+    const void * line = nullptr, * product = nullptr;
+    for (const int64_t rows : {5, 3, 5, 2, 3, 5}) {
+        run.x = numbers(rows * width, ++seed);
+        inputs.x = graphc::Array::of<float>({rows, width}, run.x);
+        inputs.y = graphc::Array::of<float>({rows, width}, numbers(rows * width, seed + 7));
+        model.run(inputs, run.found);
+        found += wrong(run);
+        found += line != nullptr && (line != run.found.line.bytes().data() || product != run.found.product.bytes().data());
+        line = run.found.line.bytes().data(), product = run.found.product.bytes().data();
+    }
+    for (const int64_t rows : {6, 7}) {  // what an output had becomes an input, and the other way round
+        std::swap(inputs.x, run.found.positive);
+        run.x = numbers(rows * width, ++seed);
+        inputs.x = graphc::Array::of<float>({rows, width}, run.x);
+        inputs.y.become(graphc::DType::float32, {rows, width});
+        std::copy(run.x.begin(), run.x.end(), inputs.y.data<float>());
+        model.run(inputs, run.found);
+        found += wrong(run);
+    }
+    return found;
+}
+
 }  // namespace
 
 int main(int, char ** argv) {
@@ -74,7 +103,9 @@ int main(int, char ** argv) {
         const shared::Shared model(argv[1], options);
         int found[3] = {0, 0, 0};
         std::vector<std::thread> threads;
-        for (int i = 0; i < 3; ++i) threads.emplace_back([&, i] { found[i] = check(model, 10 * i); });
+        for (int i = 0; i < 3; ++i) {
+            threads.emplace_back([&, i] { found[i] = check(model, 10 * i) + check_again(model, 50 * i); });
+        }
         for (std::thread & each : threads) each.join();
         std::printf("%d wrong\n", found[0] + found[1] + found[2] + check(model, 100));
     } catch (const graphc::Error & error) {

@@ -35,6 +35,9 @@ class {name} : public graphc::Model {{
 
     /// The outputs for the inputs; sizes may differ from run to run. Threads may call it at once.
     Outputs run(const Inputs & inputs) const;
+
+    /// The same, into outputs whose memory is used again where it suffices; on an Error, what they hold is not said.
+    void run(const Inputs & inputs, Outputs & outputs) const;
     using graphc::Model::run;
 
     static graphc::ModelInfo describe();
@@ -50,8 +53,9 @@ class {name} : public graphc::Model {{
 """
 
 COMPUTE = """\
-    std::vector<graphc::Array> compute(graphc::Context & context, const std::vector<int64_t> & values,
-                                       const std::vector<const graphc::Array *> & inputs) const override;
+    void compute(graphc::Context & context, const std::vector<int64_t> & values,
+                 const std::vector<const graphc::Array *> & inputs,
+                 const std::vector<graphc::Array *> & outputs) const override;
 """
 
 

@@ -32,11 +32,14 @@ CONSTRUCTOR = """\
     load({namespace}::weight_slots(weights_), {namespace}::weights_together());
 }}
 
-Outputs {name}::run(const Inputs & {given}) const {{
-    std::vector<graphc::Array> results = run_in_order({{{inputs}}});
+Outputs {name}::run(const Inputs & inputs) const {{
     Outputs outputs;
-{outputs}
+    run(inputs, outputs);
     return outputs;
+}}
+
+void {name}::run(const Inputs & {given}, Outputs & {taken}) const {{
+    run_into({{{inputs}}}, {{{outputs}}});
 }}
 """
 
@@ -161,7 +164,7 @@ def _about(graph: GraphCode, function: Function) -> list[str]:
 
 def _constructor(code: ModelCode) -> str:
     inputs = ", ".join(f"&inputs.{member}" for member in code.input_members)
-    outputs = [f"    outputs.{member} = std::move(results[{i}]);" for i, member in enumerate(code.output_members)]
+    outputs = ", ".join(f"&outputs.{member}" for member in code.output_members)
     parts = [
         f",\n      {part.member}(*this, &{code.class_name}::build_{part.name}, describe_{part.name}())"
         for part in code.parts
@@ -170,9 +173,10 @@ def _constructor(code: ModelCode) -> str:
         name=code.class_name,
         namespace=code.namespace,
         inputs=inputs,
-        outputs="\n".join(outputs),
+        outputs=outputs,
         parts="".join(parts),
         given="inputs" if inputs else "/*inputs*/",
+        taken="outputs" if outputs else "/*outputs*/",
     )
 
 

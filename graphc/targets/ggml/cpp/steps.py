@@ -42,17 +42,18 @@ def render_compute(code: ModelCode) -> str:
     values = "values" if code.sizes.solutions else "/*values*/"
     context = "context" if code.parts else "/*context*/"
     head = wrapped(
-        f"std::vector<graphc::Array> {code.class_name}::compute(",
+        f"void {code.class_name}::compute(",
         [
             f"graphc::Context & {context}",
             f"const std::vector<int64_t> & {values}",
             f"const std::vector<const graphc::Array *> & {given}",
+            "const std::vector<graphc::Array *> & outputs",
         ],
         ") const {",
         " " * 8,
     )
-    returned = wrapped("    return graphc::gathered(", results, ");", " " * 8)
-    return "\n".join([*head, *writer.lines, *returned, "}", ""])
+    gives = wrapped("    graphc::give(", ["outputs", *results], ");", " " * 8)
+    return "\n".join([*head, *writer.lines, *gives, "}", ""])
 
 
 class StepWriter:
@@ -60,7 +61,7 @@ class StepWriter:
 
     def __init__(self, code: ModelCode) -> None:
         self.code, self.sizes = code, code.sizes
-        self.names = Names(code.names.taken | {"values_of"})
+        self.names = Names(code.names.taken | {"values_of", "outputs"})
         self.known: set[str] = set()
         self.lines: list[str] = []
         self.depth = 1

@@ -2,6 +2,7 @@
 
 #include "ggml.h"
 
+#include <algorithm>
 #include <limits>
 
 namespace graphc {
@@ -58,13 +59,46 @@ size_t element_count(const Shape & shape, size_t element_size) {
     return empty ? 0 : static_cast<size_t>(count);
 }
 
-Array::Array(DType dtype, Shape shape) : defined_(true), dtype_(dtype), shape_(std::move(shape)) {
-    const size_t count = element_count(shape_, dtype_size(dtype));
-    try {
-        bytes_.resize(count * dtype_size(dtype));
-    } catch (const std::exception &) {
-        throw Error("not enough memory for an array of " + to_string(shape_));
+RawBytes & RawBytes::operator=(const RawBytes & other) {
+    if (this == &other) return *this;
+    become(other.size_);
+    std::copy(other.begin(), other.end(), begin());
+    return *this;
+}
+
+RawBytes & RawBytes::operator=(RawBytes && other) noexcept {
+    data_ = std::move(other.data_);
+    size_ = std::exchange(other.size_, 0), room_ = std::exchange(other.room_, 0);
+    return *this;
+}
+
+void RawBytes::become(size_t size) {
+    if (size > room_) {
+        const size_t room = std::max(size, room_ + room_ / 4);  // what has grown once will grow again
+        data_.reset();                                          // first: there may be no memory for both
+        size_ = room_ = 0;
+        data_.reset(new std::byte[room]);
+        room_ = room;
     }
+    size_ = size;
+}
+
+bool RawBytes::operator==(const RawBytes & other) const { return std::equal(begin(), end(), other.begin(), other.end()); }
+
+Array::Array(DType dtype, Shape shape) {
+    become(dtype, std::move(shape));
+    std::fill(bytes_.begin(), bytes_.end(), std::byte{0});
+}
+
+void Array::become(DType dtype, Shape shape) {
+    const size_t size = element_count(shape, dtype_size(dtype)) * dtype_size(dtype);
+    try {
+        bytes_.become(size);
+    } catch (const std::exception &) {
+        *this = Array();
+        throw Error("not enough memory for an array of " + to_string(shape));
+    }
+    defined_ = true, dtype_ = dtype, shape_ = std::move(shape);
 }
 
 void Array::interpret(DType dtype) {

@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace graphc {
@@ -60,6 +62,36 @@ using Shape = std::vector<int64_t>;
 /// "[1, 3, 224, 224]"
 std::string to_string(const Shape & shape);
 
+/// Bytes in memory of their own. What they are is not said until they are written.
+class RawBytes {
+  public:
+    RawBytes() = default;
+    RawBytes(const RawBytes & other) { *this = other; }
+    RawBytes(RawBytes && other) noexcept { *this = std::move(other); }
+    RawBytes & operator=(const RawBytes & other);
+    RawBytes & operator=(RawBytes && other) noexcept;
+
+    /// Be so many, in the memory that is there if it suffices. None of them is said any more.
+    void become(size_t size);
+
+    std::byte * data() { return data_.get(); }
+    const std::byte * data() const { return data_.get(); }
+    size_t size() const { return size_; }
+    bool empty() const { return size_ == 0; }
+    std::byte & operator[](size_t index) { return data_[index]; }
+    const std::byte & operator[](size_t index) const { return data_[index]; }
+    std::byte * begin() { return data(); }
+    std::byte * end() { return data() + size_; }
+    const std::byte * begin() const { return data(); }
+    const std::byte * end() const { return data() + size_; }
+    bool operator==(const RawBytes & other) const;
+    bool operator!=(const RawBytes & other) const { return !(*this == other); }
+
+  private:
+    std::unique_ptr<std::byte[]> data_;
+    size_t size_ = 0, room_ = 0;
+};
+
 /// A dense array in C order: what goes into a model and comes out of it. An empty Array (no shape given) stands for "missing".
 class Array {
   public:
@@ -73,7 +105,8 @@ class Array {
 
     /// The given elements. Throws Error if there are not as many as the shape says.
     template <class T> static Array of(Shape shape, const std::vector<T> & values) {
-        Array array = zeros<T>(std::move(shape));
+        Array array;
+        array.become(dtype_of<T>::value, std::move(shape));
         array.require_size(values.size());
         T * target = array.data<T>();
         for (size_t i = 0; i < values.size(); ++i) target[i] = values[i];
@@ -84,6 +117,10 @@ class Array {
     DType dtype() const { return dtype_; }
     const Shape & shape() const { return shape_; }
     size_t size() const { return bytes_.size() / dtype_size(dtype_); }
+
+    /// Be an array of this type and shape, in the memory that is there if it suffices. What its elements are is not said. Throws Error
+    /// as the constructor does.
+    void become(DType dtype, Shape shape);
 
     /// The elements. Throws Error if they are of another type.
     template <class T> T * data() {
@@ -98,8 +135,8 @@ class Array {
     /// Take the bytes of `void8` for elements of another type of one byte each.
     void interpret(DType dtype);
 
-    std::vector<std::byte> & bytes() { return bytes_; }
-    const std::vector<std::byte> & bytes() const { return bytes_; }
+    RawBytes & bytes() { return bytes_; }
+    const RawBytes & bytes() const { return bytes_; }
 
   private:
     void require_dtype(DType wanted) const;
@@ -108,7 +145,7 @@ class Array {
     bool defined_ = false;
     DType dtype_ = DType::float32;
     Shape shape_;
-    std::vector<std::byte> bytes_;
+    RawBytes bytes_;
 };
 
 /// Number of elements of a shape. Throws Error for a negative size or if the product of those that are not 0 does not fit.

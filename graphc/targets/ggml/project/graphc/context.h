@@ -1,6 +1,7 @@
 #pragma once
 
 #include "graphc/graph.h"
+#include "graphc/placement.h"
 
 #include <condition_variable>
 #include <functional>
@@ -15,16 +16,17 @@ namespace graphc {
 
 class Contexts;
 
-/// What one run of a model has for itself: queues of the devices, and the graphs of recent sizes with their memory. Weights and code
-/// are the model's, and shared.
+/// What one run of a model has for itself: queues of the devices, the graphs of recent sizes, and memory for their results. Weights
+/// and code are the model's, and shared.
 class Context {
   public:
     /// `backends` are used by nobody else.
     Context(Memory & memory, const Contexts & all, std::unique_ptr<Backends> backends)
-        : memory_(memory), all_(all), backends_(std::move(backends)) {}
+        : memory_(memory), all_(all), backends_(std::move(backends)), results_(backends_->list().back()) {}
 
     Memory & memory() { return memory_; }
     const Backends & backends() const { return *backends_; }
+    Results & results() { return results_; }
 
     /// The graph of a part for its sizes: one that is kept, or a new one, as `make` makes it.
     Graph & graph(const void * part, const std::vector<int64_t> & sizes, const std::function<std::unique_ptr<Graph>()> & make);
@@ -41,6 +43,7 @@ class Context {
     Memory & memory_;
     const Contexts & all_;
     std::unique_ptr<Backends> backends_;
+    Results results_;
     std::unordered_map<const void *, Kept> graphs_;  // of each part, the most recently used first
 };
 

@@ -5,7 +5,6 @@
 #include "graphc/placement.h"
 
 #include <algorithm>
-#include <iterator>
 #include <limits>
 
 namespace graphc {
@@ -81,13 +80,12 @@ void upload(ggml_tensor * tensor, const InputInfo & info, const Array & array) {
     if (array.size() != 0) ggml_backend_tensor_set(tensor, data, 0, ggml_nbytes(tensor));
 }
 
-/// Zeros, as many as an output has elements. Throws Error if that is not what its tensor has.
-Array room_for(const GraphOutput & output, const OutputInfo & info) {
-    Array array(info.dtype, output.shape);
+/// Have an array hold as many elements as an output has. Throws Error if that is not what its tensor has.
+void make_room(Array & array, const GraphOutput & output, const OutputInfo & info) {
+    array.become(info.dtype, output.shape);
     if (array.bytes().size() != (array.size() == 0 ? 0 : ggml_nbytes(output.tensor))) {
         throw Error("output " + info.name + " does not have the size that the code gives");
     }
-    return array;
 }
 
 /// Keep a tensor's memory until the graph has run, and between runs. What a view reads is its source's memory.
@@ -98,15 +96,16 @@ void keep(ggml_tensor * tensor) {
 
 /// Throws Error unless the bytes of every tensor can be counted.
 void check_sizes(ggml_context * context) {
+    Shape shape(GGML_MAX_DIMS);
     for (ggml_tensor * each = ggml_get_first_tensor(context); each; each = ggml_get_next_tensor(context, each)) {
-        const Shape shape(std::reverse_iterator(each->ne + GGML_MAX_DIMS), std::reverse_iterator(each->ne));
+        std::reverse_copy(each->ne, each->ne + GGML_MAX_DIMS, shape.begin());
         element_count(shape, ggml_type_size(each->type));
     }
 }
 
 }  // namespace
 
-Graph::Graph(Memory & memory, const Backends & backends, const std::vector<InputInfo> & infos,
+Graph::Graph(Memory & memory, const Backends & backends, Results & results, const std::vector<InputInfo> & infos,
              const std::vector<const Array *> & inputs, Kernels kernels, size_t tensor_count, const BuildGraph & build)
     : memory_(memory), kernels_(std::move(kernels)) {
     const size_t count = (memory.weights().factors().empty() ? 1 : 3) * tensor_count + 2 * infos.size() + 64;
@@ -130,7 +129,8 @@ Graph::Graph(Memory & memory, const Backends & backends, const std::vector<Input
     ggml_set_input(byte);
     ggml_build_forward_expand(graph_, byte);
     if (backends.servers() > 1) order_views(graph_);
-    placement_ = std::make_unique<Placement>(backends, context_.get(), graph_, count, lend(infos, !backends.accelerated()));
+    std::vector<ggml_tensor *> lent = lend(infos, !backends.accelerated());
+    placement_ = std::make_unique<Placement>(backends, results, context_.get(), graph_, count, std::move(lent));
 }
 
 std::vector<ggml_tensor *> Graph::lend(const std::vector<InputInfo> & infos, bool on_the_cpu) {
@@ -151,16 +151,15 @@ std::vector<ggml_tensor *> Graph::lend(const std::vector<InputInfo> & infos, boo
 
 Graph::~Graph() { memory_.forget(*placement_); }
 
-std::vector<Array> Graph::run(const std::vector<InputInfo> & infos, const std::vector<const Array *> & inputs,
-                              const std::vector<OutputInfo> & outputs) {
-    std::vector<Array> results;
+void Graph::run(const std::vector<InputInfo> & infos, const std::vector<const Array *> & inputs,
+                const std::vector<OutputInfo> & declared, const std::vector<Array *> & outputs) {
     std::vector<void *> places;
-    for (size_t i = 0; i < outputs.size(); ++i) results.push_back(room_for(outputs_[i], outputs[i]));
+    for (size_t i = 0; i < outputs.size(); ++i) make_room(*outputs[i], outputs_[i], declared[i]);
     for (size_t i = 0; i < infos.size(); ++i) {
         if (inputs_lent_[i]) places.push_back(const_cast<std::byte *>(inputs[i]->bytes().data()));
     }
     for (size_t i = 0; i < outputs.size(); ++i) {
-        if (outputs_lent_[i]) places.push_back(results[i].bytes().data());
+        if (outputs_lent_[i]) places.push_back(outputs[i]->bytes().data());
     }
     memory_.place(*placement_, places);
     for (size_t i = 0; i < infos.size(); ++i) {
@@ -173,11 +172,10 @@ std::vector<Array> Graph::run(const std::vector<InputInfo> & infos, const std::v
     if (status != GGML_STATUS_SUCCESS) throw Error(std::string("ggml could not compute: ") + ggml_status_to_string(status));
     kernels_.check();
     for (size_t i = 0; i < outputs.size(); ++i) {
-        if (outputs_lent_[i] || results[i].size() == 0) continue;
-        ggml_backend_tensor_get(outputs_[i].tensor, results[i].bytes().data(), 0, results[i].bytes().size());
+        if (outputs_lent_[i] || outputs[i]->size() == 0) continue;
+        ggml_backend_tensor_get(outputs_[i].tensor, outputs[i]->bytes().data(), 0, outputs[i]->bytes().size());
     }
     check_devices();
-    return results;
 }
 
 }  // namespace graphc

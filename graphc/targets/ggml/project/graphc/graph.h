@@ -13,6 +13,8 @@
 
 namespace graphc {
 
+class Results;
+
 /// A tensor that is an output, and the output's shape in the model's order of axes.
 struct GraphOutput {
     ggml_tensor * tensor;
@@ -30,17 +32,19 @@ template <class F> ggml_tensor * unless_empty(ggml_context * ctx, ggml_type type
 /// The calls of a model for one choice of sizes.
 class Graph {
   public:
-    /// `backends` compute it. `tensor_count` is at least the number of tensors that `build` makes. Throws Error.
-    Graph(Memory & memory, const Backends & backends, const std::vector<InputInfo> & infos,
+    /// `backends` compute it, and on the CPU alone its results lie in `results`. `tensor_count` is at least the number of tensors
+    /// that `build` makes. Throws Error.
+    Graph(Memory & memory, const Backends & backends, Results & results, const std::vector<InputInfo> & infos,
           const std::vector<const Array *> & inputs, Kernels kernels, size_t tensor_count, const BuildGraph & build);
     ~Graph();
     Graph(const Graph &) = delete;
     Graph & operator=(const Graph &) = delete;
 
-    /// Compute the outputs of the inputs. On the CPU alone, arrays are used where they lie; else they are copied there and back. Throws
-    /// Error, also if memory does not suffice.
-    std::vector<Array> run(const std::vector<InputInfo> & infos, const std::vector<const Array *> & inputs,
-                           const std::vector<OutputInfo> & outputs);
+    /// Compute the outputs of the inputs, into arrays whose memory is used again where it suffices; none of them is an input. On the
+    /// CPU alone, arrays are used where they lie; else they are copied there and back. Throws Error, also if memory does not suffice;
+    /// what outputs hold then is not said.
+    void run(const std::vector<InputInfo> & infos, const std::vector<const Array *> & inputs,
+             const std::vector<OutputInfo> & declared, const std::vector<Array *> & outputs);
 
   private:
     /// The tensors that lie in arrays, of inputs and then of outputs: some where the CPU computes all, else none.

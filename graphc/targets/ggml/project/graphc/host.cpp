@@ -20,11 +20,12 @@ std::string misfit(int64_t number, const Symbol & size) {
 }  // namespace
 
 Array reinterpreted(const Array & array, DType dtype, Shape shape) {
-    Array result(dtype, std::move(shape));
+    Array result;
+    result.become(dtype, std::move(shape));
     if (result.bytes().size() != array.bytes().size()) {
         throw Error("the bytes of an array of " + to_string(array.shape()) + " do not fill " + to_string(result.shape()));
     }
-    result.bytes() = array.bytes();
+    std::copy(array.bytes().begin(), array.bytes().end(), result.bytes().begin());
     return result;
 }
 
@@ -35,7 +36,8 @@ Array stacked(const std::vector<Array> & rounds, DType dtype, const Shape & none
         if (each.shape() != shape) throw Error("a loop collects tensors of different shapes");
     }
     shape.insert(shape.begin(), static_cast<int64_t>(rounds.size()));
-    Array result(dtype, shape);
+    Array result;
+    result.become(dtype, shape);
     auto target = result.bytes().begin();
     for (const Array & each : rounds) target = std::copy(each.bytes().begin(), each.bytes().end(), target);
     return result;

@@ -33,12 +33,10 @@ void require_measured(const Array & number, const char * what, int64_t size, con
 /// Throws Error unless the array has the shape; `what` says what it is.
 void require_shape(const Array & array, const Shape & shape, const char * what);
 
-/// Arrays as a list, moved where they may be.
-template <class... A> std::vector<Array> gathered(A &&... arrays) {
-    std::vector<Array> list;
-    list.reserve(sizeof...(arrays));
-    (list.push_back(std::forward<A>(arrays)), ...);
-    return list;
+/// Give arrays as outputs, moved where they may be.
+template <class... A> void give(const std::vector<Array *> & outputs, A &&... arrays) {
+    auto output = outputs.begin();
+    ((**output++ = std::forward<A>(arrays)), ...);
 }
 
 }  // namespace graphc

@@ -18,6 +18,7 @@ void Memory::load(const Engine & engine, const std::vector<WeightSlot> & slots,
 
 void Memory::place(Placement & graph, const std::vector<void *> & addresses) {
     if (graph.placed()) return graph.move(addresses);
+    if (!backends_.accelerated()) return graph.place(*weights_, addresses);
     const std::lock_guard<std::mutex> lock(mutex_);
     if (fitting_->bounded()) {
         for (Placement * other : placed_) other->release();

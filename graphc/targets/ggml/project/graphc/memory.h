@@ -12,8 +12,8 @@ namespace graphc {
 
 class Placement;
 
-/// Where a model's weights and the results of its graphs lie; several runs may ask at once. Within limits, one graph at a time has memory, and weights make room
-/// for it; else graphs keep theirs.
+/// Where a model's weights and the results of its graphs lie; several runs may ask at once. On devices, graphs keep their memory;
+/// within limits, one at a time has some, and weights make room for it. On the CPU alone, they share that of their context.
 class Memory {
   public:
     /// `limits` are what each device may use, as `parse_limits` reads them. Throws Error.

@@ -196,6 +196,14 @@ std::map<std::string, Array> Model::run(const std::map<std::string, Array> & inp
 }
 
 std::vector<Array> Model::run_in_order(const std::vector<const Array *> & inputs) const {
+    std::vector<Array> found(info_.outputs.size());
+    std::vector<Array *> outputs;
+    for (Array & each : found) outputs.push_back(&each);
+    run_into(inputs, outputs);
+    return found;
+}
+
+void Model::run_into(const std::vector<const Array *> & inputs, const std::vector<Array *> & outputs) const {
     if (inputs.size() != info_.inputs.size()) {
         throw Error(std::to_string(inputs.size()) + " inputs for a model of " + std::to_string(info_.inputs.size()));
     }
@@ -203,7 +211,7 @@ std::vector<Array> Model::run_in_order(const std::vector<const Array *> & inputs
     check_declarations(info_.inputs, inputs, problems);
     problems.raise();
     const std::vector<int64_t> sizes = checked_sizes(inputs);
-    return contexts_->with([&](Context & context) { return compute(context, sizes, inputs); });
+    contexts_->with([&](Context & context) { compute(context, sizes, inputs, outputs); });
 }
 
 std::vector<int64_t> Model::checked_sizes(const std::vector<const Array *> & inputs) const {
@@ -227,8 +235,9 @@ std::vector<GraphOutput> Model::build(const Builder &, Kernels &, const std::vec
     return {};
 }
 
-std::vector<Array> Model::compute(Context & context, const std::vector<int64_t> & sizes, const std::vector<const Array *> & inputs) const {
-    return whole_.run(context, sizes, inputs);
+void Model::compute(Context & context, const std::vector<int64_t> & sizes, const std::vector<const Array *> & inputs,
+                    const std::vector<Array *> & outputs) const {
+    whole_.run(context, sizes, inputs, outputs);
 }
 
 }  // namespace graphc

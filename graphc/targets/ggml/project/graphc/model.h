@@ -88,6 +88,9 @@ class Model {
     std::vector<Array> run_in_order(const std::vector<const Array *> & inputs) const;
 
   protected:
+    /// The same, into arrays: see `Graph::run`.
+    void run_into(const std::vector<const Array *> & inputs, const std::vector<Array *> & outputs) const;
+
     /// Throws Error if the engine is missing, damaged or another program's, or there is no such device.
     Model(ModelInfo info, Engine engine, const Options & options);
 
@@ -104,9 +107,10 @@ class Model {
     virtual std::vector<GraphOutput> build(const Builder & ctx, Kernels & kernels, const std::vector<int64_t> & sizes,
                                            const std::vector<ggml_tensor *> & inputs) const;
 
-    /// The outputs for inputs of those sizes. A model that acts itself between graphs has parts, and says here in which order.
-    virtual std::vector<Array> compute(Context & context, const std::vector<int64_t> & sizes,
-                                       const std::vector<const Array *> & inputs) const;
+    /// Gives the outputs for inputs of those sizes. A model that acts itself between graphs has parts, and says here in which
+    /// order.
+    virtual void compute(Context & context, const std::vector<int64_t> & sizes, const std::vector<const Array *> & inputs,
+                         const std::vector<Array *> & outputs) const;
 
   private:
     using Loras = std::map<std::string, Lora>;

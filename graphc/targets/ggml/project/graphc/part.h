@@ -31,15 +31,17 @@ class Part {
               return (model.*build)(ctx, kernels, sizes, inputs);
           }) {}
 
-    /// The outputs in order, for the inputs in order and the values of all named sizes. Throws Error.
-    std::vector<Array> run(Context & context, const Sizes & sizes, const std::vector<const Array *> & inputs) const;
+    /// The outputs in order, for the inputs in order and the values of all named sizes: see `Graph::run`. Throws Error.
+    void run(Context & context, const Sizes & sizes, const std::vector<const Array *> & inputs,
+             const std::vector<Array *> & outputs) const;
 
     /// The same, where it is known how many outputs there are: `auto [x, y] = part.run<2>(context, sizes, {&a, &b})`.
     template <size_t N> std::array<Array, N> run(Context & context, const Sizes & sizes, const std::vector<const Array *> & inputs) const {
-        std::vector<Array> results = run(context, sizes, inputs);
-        std::array<Array, N> outputs;
-        for (size_t i = 0; i < N; ++i) outputs[i] = std::move(results.at(i));
-        return outputs;
+        std::array<Array, N> found;
+        std::vector<Array *> outputs;
+        for (Array & each : found) outputs.push_back(&each);
+        run(context, sizes, inputs, outputs);
+        return found;
     }
 
   private:

@@ -26,6 +26,13 @@ std::set<ggml_backend_buffer_t> host_buffers(ggml_cgraph * graph) {
     return found;
 }
 
+/// Have Linux use huge pages for a graph's results in the host's memory.
+void use_huge_pages(ggml_cgraph * graph) {
+    for (ggml_backend_buffer_t buffer : host_buffers(graph)) {
+        prefer_huge_pages(ggml_backend_buffer_get_base(buffer), ggml_backend_buffer_get_size(buffer));
+    }
+}
+
 /// A buffer of the CPU's for tensors that lie anywhere in its memory.
 ggml_backend_buffer_t elsewhere() {
     alignas(64) static std::byte nothing[64];
@@ -54,8 +61,20 @@ ggml_status run(graphc_runner * runner, int threads) { return static_cast<ggml_s
 
 }  // namespace
 
-Placement::Placement(const Backends & backends, ggml_context * context, ggml_cgraph * graph, size_t tensors, std::vector<ggml_tensor *> lent)
-    : backends_(backends), context_(context), graph_(graph), tensors_(tensors), lent_(std::move(lent)), runner_(nullptr, nullptr) {
+bool Results::place(ggml_cgraph * graph) {
+    const size_t before = ggml_gallocr_get_buffer_size(allocator_.get(), 0);
+    const bool placed = ggml_gallocr_reserve(allocator_.get(), graph) && ggml_gallocr_alloc_graph(allocator_.get(), graph);
+    if (placed && ggml_gallocr_get_buffer_size(allocator_.get(), 0) == before) return true;
+    ++turn_;
+    if (placed) use_huge_pages(graph);
+    return placed;
+}
+
+Placement::Placement(const Backends & backends, Results & results, ggml_context * context, ggml_cgraph * graph, size_t tensors,
+                     std::vector<ggml_tensor *> lent)
+    : backends_(backends), results_(results), context_(context), graph_(graph), tensors_(tensors), lent_(std::move(lent)),
+      runner_(nullptr, nullptr) {
+    if (!backends.accelerated()) return;
     for (ggml_backend_t device : backends.devices()) {
         for (const auto & each : pinned(device, backends.list().back(), graph)) pinned_.push_back(each);
     }
@@ -91,23 +110,24 @@ Needs Placement::measure(const Weights & weights) {
 
 void Placement::place(const Weights & weights, const std::vector<void *> & addresses) {
     restore(addresses);
-    scheduler_ = new_scheduler();
-    bool placed = ggml_backend_sched_reserve(scheduler_.get(), graph_);  // where memory is out, what follows would end the process
-    if (placed) {
-        restore(addresses);
-        pin(scheduler_.get());
-        placed = ggml_backend_sched_alloc_graph(scheduler_.get(), graph_);
-    }
-    if (!placed) {
+    if (!(backends_.accelerated() ? schedule() : results_.place(graph_))) {
         release();
         check_devices();
         throw Error("not enough memory for the intermediate results of these sizes");
     }
-    for (ggml_backend_buffer_t buffer : host_buffers(graph_)) {
-        prefer_huge_pages(ggml_backend_buffer_get_base(buffer), ggml_backend_buffer_get_size(buffer));
-    }
-    streams_ = std::make_unique<Streams>(weights, graph_, scheduler_.get());
+    if (backends_.accelerated()) streams_ = std::make_unique<Streams>(weights, graph_, scheduler_.get());
     runner_ = new_runner(backends_, graph_);
+    turn_ = results_.turn();
+}
+
+bool Placement::schedule() {
+    scheduler_ = new_scheduler();
+    if (!ggml_backend_sched_reserve(scheduler_.get(), graph_)) return false;  // what follows would end the process
+    restore();
+    pin(scheduler_.get());
+    if (!ggml_backend_sched_alloc_graph(scheduler_.get(), graph_)) return false;
+    use_huge_pages(graph_);
+    return true;
 }
 
 void Placement::release() {
@@ -118,7 +138,15 @@ void Placement::release() {
 }
 
 void Placement::restore(const std::vector<void *> & addresses) const {
-    std::memcpy(ggml_get_mem_buffer(context_), untouched_.data(), untouched_.size());
+    if (backends_.accelerated()) {
+        std::memcpy(ggml_get_mem_buffer(context_), untouched_.data(), untouched_.size());
+        return;
+    }
+    for (ggml_tensor * each = ggml_get_first_tensor(context_); each; each = ggml_get_next_tensor(context_, each)) {
+        const bool seen = each->view_src != nullptr && each->view_src->data != nullptr;  // of a weight; other sources come first
+        each->buffer = nullptr;
+        each->data = seen ? static_cast<std::byte *>(each->view_src->data) + each->view_offs : nullptr;
+    }
     for (size_t i = 0; i < addresses.size(); ++i) {
         lent_[i]->buffer = elsewhere();
         lent_[i]->data = addresses[i];
@@ -135,6 +163,7 @@ void Placement::move(const std::vector<void *> & addresses) const {
 
 ggml_status Placement::compute() {
     if (runner_ != nullptr) return run(runner_.get(), backends_.threads_in_use());
+    if (!backends_.accelerated()) return ggml_backend_graph_compute(backends_.list().back(), graph_);
     const auto run = [this] { return ggml_backend_sched_graph_compute(scheduler_.get(), graph_); };
     return streams_->compute(run);
 }

@@ -95,7 +95,6 @@ static inline uint64_t none_taken(const struct step * step) { return rest_of(~(u
 /// What a step reads or writes.
 struct range {
     const char * begin, * end;
-    bool written;
     uint32_t step;
 };
 
@@ -105,7 +104,7 @@ struct ranges {
 };
 
 /// False without memory.
-static bool add_range(struct ranges * r, const struct graphc_ggml * ggml, const struct ggml_tensor * t, bool written, uint32_t step) {
+static bool add_range(struct ranges * r, const struct graphc_ggml * ggml, const struct ggml_tensor * t, uint32_t step) {
     if (t == NULL || t->data == NULL) return true;
     if (r->count == r->room) {
         const size_t room = 2 * r->room + 64;
@@ -114,21 +113,19 @@ static bool add_range(struct ranges * r, const struct graphc_ggml * ggml, const 
         r->all = all, r->room = room;
     }
     const char * begin = (const char *) t->data;
-    r->all[r->count++] = (struct range){begin, begin + ggml->nbytes(t), written, step};
+    r->all[r->count++] = (struct range){begin, begin + ggml->nbytes(t), step};
     return true;
 }
 
-/// Says of each step which of those before it has to be done: what it reads was written there, or what it writes was read or written.
-static void find_needs(struct graphc_runner * r, const struct ranges * found) {
+/// Says of each step which of those before it has to be done: where a range of its own, behind, meets one of theirs, before.
+static void find_needs(struct graphc_runner * r, const struct ranges * before, const struct ranges * behind) {
     size_t window = 0;
-    for (size_t i = 0; i < found->count; ++i) {
-        const struct range * a = &found->all[i];
-        while (found->all[window].step + STEPS_AHEAD < a->step) ++window;
-        for (size_t k = window; k < i && found->all[k].step < a->step; ++k) {
-            const struct range * b = &found->all[k];
-            if ((a->written || b->written) && a->begin < b->end && b->begin < a->end) {
-                r->steps[a->step].needs |= (uint32_t) 1 << (a->step - b->step - 1);
-            }
+    for (size_t i = 0; i < behind->count; ++i) {
+        const struct range * a = &behind->all[i];
+        while (window < before->count && before->all[window].step + STEPS_AHEAD < a->step) ++window;
+        for (size_t k = window; k < before->count && before->all[k].step < a->step; ++k) {
+            const struct range * b = &before->all[k];
+            if (a->begin < b->end && b->begin < a->end) r->steps[a->step].needs |= (uint32_t) 1 << (a->step - b->step - 1);
         }
     }
 }
@@ -148,7 +145,7 @@ static inline bool computes(const struct ggml_tensor * node) { return !graphc_is
 
 /// Makes the steps, for which there is room; false without memory.
 static bool make_steps(struct graphc_runner * r, struct ggml_cgraph * graph) {
-    struct ranges found = {NULL, 0, 0};
+    struct ranges read = {NULL, 0, 0}, written = {NULL, 0, 0};
     const int nodes = r->ggml->graph_n_nodes(graph);
     bool enough = true;
     for (int i = 0; i < nodes && enough; ++i) {
@@ -162,12 +159,15 @@ static bool make_steps(struct graphc_runner * r, struct ggml_cgraph * graph) {
             step->alone = r->ggml->new_graph_custom(r->context, 1, false), step->small = is_small(node);
             r->ggml->graph_add_node(step->alone, node);
         }
-        enough = add_range(&found, r->ggml, node, true, r->count);
-        for (int k = 0; k < GGML_MAX_SRC; ++k) enough = enough && add_range(&found, r->ggml, node->src[k], false, r->count);
+        enough = add_range(&written, r->ggml, node, r->count);
+        for (int k = 0; k < GGML_MAX_SRC; ++k) enough = enough && add_range(&read, r->ggml, node->src[k], r->count);
         ++r->count;
     }
-    find_needs(r, &found);
-    free(found.all);
+    find_needs(r, &written, &read);
+    find_needs(r, &written, &written);
+    find_needs(r, &read, &written);
+    free(read.all);
+    free(written.all);
     return enough;
 }
 
