@@ -7,6 +7,7 @@ scheduler moves to the CPU what the device cannot compute.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
@@ -227,8 +228,15 @@ class Executor:
 
     @property
     def compute_bytes(self) -> int:
-        """Bytes that are reserved for intermediate results: in each context what the largest of its sizes so far needs."""
-        return sum(context.compute.nbytes for context in self.contexts.idle)
+        """Bytes that are reserved for intermediate results: in each context what the largest of its sizes so far needs, and what
+        is kept from run to run."""
+        kept = sum(graph.kept.nbytes for graph in self.graphs)
+        return kept + sum(context.compute.nbytes for context in self.contexts.idle)
+
+    @functools.cached_property
+    def programs(self) -> list[Program]:
+        """The program, and those inside it."""
+        return [*with_blocks(self.program)]
 
     def bytes_for(self, binding: Mapping[str, int]) -> int:
         """Bytes that a run of these sizes needs for intermediate results, on all devices together, whatever they are allowed;
@@ -238,7 +246,7 @@ class Executor:
     def _bytes_for(self, binding: Mapping[str, int]) -> int:
         parts = [
             (program, step)
-            for program in with_blocks(self.program)
+            for program in self.programs
             for step in self.sections(program)
             if isinstance(step, Section) and step.symbols <= binding.keys()
         ]
