@@ -84,10 +84,12 @@ class Loaded:
             if needed < engine.reserved_bytes and self.nbytes > self.limit:
                 engine.release()
             self._make_room(engine.weight_bytes + max(needed, engine.reserved_bytes), key)
-        elif needed > engine.reserved_bytes and needed - engine.reserved_bytes > (there := available()):
-            raise TooLarge(
-                f"what is computed at once takes {mib(needed)}, and {mib(int(there))} of memory are available"
-            )
+        elif needed > self._largest.get(key, 0) or not engine.reserved_bytes:  # asking the system takes its time
+            there = available()
+            if needed - engine.reserved_bytes > there:
+                raise TooLarge(
+                    f"what is computed at once takes {mib(needed)}, and {mib(int(there))} of memory are available"
+                )
         if needed > self._largest.get(key, 0):  # not what is reserved anew: engines would page each other out
             self._largest[key] = needed
             self._page_out(key)

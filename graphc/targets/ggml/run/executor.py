@@ -228,10 +228,8 @@ class Executor:
 
     @property
     def compute_bytes(self) -> int:
-        """Bytes that are reserved for intermediate results: in each context what the largest of its sizes so far needs, and what
-        is kept from run to run."""
-        kept = sum(graph.kept.nbytes for graph in self.graphs)
-        return kept + sum(context.compute.nbytes for context in self.contexts.idle)
+        """Bytes that are reserved for intermediate results: in each context what the largest of its sizes so far needs."""
+        return sum(context.compute.nbytes for context in self.contexts.idle)
 
     @functools.cached_property
     def programs(self) -> list[Program]:
