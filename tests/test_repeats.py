@@ -7,6 +7,7 @@ import pytest
 from frontend_models import model, node, value
 
 import graphc
+from graphc.targets.ggml.lowering.compose import composed
 
 SIZES = [
     ((1,), (5000,)), ((3, 1), (3, 1000)), ((1, 7), (4, 7)), ((2, 1, 9), (2, 5, 9)), ((1, 1, 1, 1), (2, 3, 4, 5)),
@@ -32,3 +33,20 @@ def test_tiled(length: int, times: int, threads: int) -> None:
     x = np.random.default_rng(0).random((2, 3, length), np.float32)
     compiled = graphc.compile(proto, threads=threads)
     np.testing.assert_array_equal(compiled.run(x=x)["y"], np.tile(x, (times, 2, times)))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("operator", ["Add", "Mul"])
+@pytest.mark.parametrize(
+    ("row", "column"), [((1, 5), (7, 1)), ((3, 1, 14), (3, 14, 1)), ((1, 1, 1100), (2, 9, 1)), ((4, 1), (1, 1))]
+)
+def test_what_broadcasts_both_ways_is_not_written(
+    row: tuple[int, ...], column: tuple[int, ...], operator: str, threads: int
+) -> None:
+    nodes = [node("Neg", "row", "a"), node("Neg", "column", "b"), node(operator, "a b", "c"), node("Relu", "c", "y")]
+    random = np.random.default_rng(0)
+    x, z = random.standard_normal(row, np.float32), random.standard_normal(column, np.float32)
+    compiled = graphc.compile(model(nodes, [value("row", row), value("column", column)], ["y"]), threads=threads)
+    assert "graphc_repeat" not in [call.function for call in composed(compiled.program).calls]
+    expected = np.maximum(-x - z if operator == "Add" else x * z, 0)
+    np.testing.assert_array_equal(compiled.run(row=x, column=z)["y"], expected)

@@ -1,5 +1,5 @@
 """Products, sums and activations that follow one another, and that nothing before or behind does, as one step: each alone would
-read and write all of an image, or of a layer's states."""
+read and write all of an image, or of a layer's states. What is repeated along axes for such a step is not written at all."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import replace
 from graphc.targets.ggml.program.calls import CALLS
 from graphc.targets.ggml.program.composites.activations import activation_of
 from graphc.targets.ggml.program.composites.arithmetic import MOST_SUMS, add, mul, scaled_sum
+from graphc.targets.ggml.program.composites.copies import repeat
 from graphc.targets.ggml.program.program import HOST, RESULT, Call, Program
 from graphc.targets.ggml.program.tensor import Arg, Tensor
 
@@ -43,10 +44,11 @@ def _with(program: Program, before: Call, call: Call) -> Call | None:
     x, factor, activation, *sums = sum_before
     if activation:
         return None
-    if call.function == add:
+    found: list[Arg]
+    if call.function == add or (call.function == mul and factor is None and not sums):
         left, right = call.args
         other = right if isinstance(left, Tensor) and left.call == before.result.call else left
-        found: list[Arg] = [x, factor, False, *sums, other]
+        found = [x, factor, False, *sums, other] if call.function == add else [x, other, False]
     else:
         does = activation_of(call, program.kernels)
         if does is None:
@@ -67,4 +69,9 @@ def _as_sum(call: Call) -> list[Arg] | None:
         return [*call.args, False]
     if call.function == add:
         return [call.args[0], None, False, call.args[1]]
+    if call.function == repeat:
+        x = call.args[0]
+        assert isinstance(x, Tensor)
+        spread = all(size in (1, wanted) for size, wanted in zip(x.ne, call.result.ne, strict=True))
+        return [x, None, False] if spread else None
     return None

@@ -39,9 +39,15 @@ def div(call: Expansion, x: Tensor, other: Tensor) -> Tensor:
 def scaled_sum(
     call: Expansion, x: Tensor, factor: Tensor | None, activation: ActivationOrNone, *sums: Tensor
 ) -> Tensor:
-    """x times another tensor, if there is one, plus others, and an activation of that; all broadcast to x. Calls that follow one
-    another so are made one (`lowering/sums.py`)."""
+    """x times another tensor, if there is one, plus others, and an activation of that; all broadcast to sizes that each axis has
+    in one of them. Calls that follow one another so are made one (`lowering/sums.py`)."""
     require(len(sums) <= MOST_SUMS, f"adds {MOST_SUMS} tensors at most")
+    others = [each for each in (factor, *sums) if each is not None]
+    ne = [
+        next((size for size in sizes if size != 1), 1)
+        for sizes in zip(x.ne, *(each.ne for each in others), strict=True)
+    ]
+    x = x if tuple(ne) == x.ne else call("ggml_repeat_4d", x, *ne)
     x = x if factor is None else call("ggml_mul", x, factor)
     for each in sums:
         x = call("ggml_add", x, each)

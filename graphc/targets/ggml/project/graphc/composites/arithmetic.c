@@ -34,17 +34,23 @@ tensor * graphc_build_scaled_sum(builder * b, tensor * x, tensor * factor, const
     all[read++] = x;
     if (factor != NULL) all[read++] = factor;
     for (int i = 0; i < count; ++i) all[read++] = sums[i];
+    tensor result = *x;
+    for (int i = 0; i < read; ++i) {
+        for (int axis = 0; axis < 4; ++axis) result.ne[axis] = all[i]->ne[axis] == 1 ? result.ne[axis] : all[i]->ne[axis];
+    }
+    const int64_t * ne = result.ne;
     for (int i = 0; i < read && own; ++i) {
         sources[i] = all[i]->type == GGML_TYPE_F32 ? rows_in_order(b, all[i]) : all[i];
-        own = b->own->takes_broadcast(x, sources[i]);
+        own = b->own->takes_broadcast(&result, sources[i]);
     }
     if (own) {
         struct graphc_scaled_sum_settings settings;
         memset(&settings, 0, sizeof settings);
         settings.scaled = factor != NULL;
         if (activation != NULL) settings.activation = *activation;
-        return computed(b, b->own->scaled_sum, &settings, sizeof settings, x->ne, sources, read);
+        return computed(b, b->own->scaled_sum, &settings, sizeof settings, ne, sources, read);
     }
+    if (!b->ggml->are_same_shape(x, &result)) x = graphc_build_repeat(b, x, (int) ne[0], (int) ne[1], (int) ne[2], (int) ne[3]);
     tensor * found = times(b, x, factor);
     for (int i = 0; i < count; ++i) found = plus(b, found, sums[i]);
     return found == NULL || activation == NULL ? found : with_activation(b, *activation, found, NULL);

@@ -110,39 +110,50 @@ static void add_all(int count, bool scaled, const float * const * from, const in
     else add_vectors(count, scaled, from, along, simple, elements, to);
 }
 
+/// A row of a result, or a part of it: what it is made of lies in `from`, of which each is read up to its end.
+static void sum_of_row(const struct graphc_scaled_sum_settings * s, const struct addends * a, const float * const * from,
+                       const float * const * ends, int64_t count, float * to) {
+    const struct simple_activation simple = simple_of(&s->activation);
+    const int64_t whole = count / WIDTH * WIDTH;
+    vector alike[GGML_MAX_SRC];
+    const float * read[GGML_MAX_SRC];
+    int64_t along[GGML_MAX_SRC];
+    for (int i = 0; i < a->count; ++i) {
+        if (a->step[i][0] == 0) alike[i] = all(*from[i]);
+        along[i] = a->step[i][0] == 0 ? 0 : -1, read[i] = a->step[i][0] == 0 ? (const float *) &alike[i] : from[i];
+    }
+    add_all(a->count, s->scaled, read, along, simple, whole, to);
+    for (int64_t i = whole; i < count; i += WIDTH) {
+        vector sum = addend_at(from[0], a->step[0][0], i, count - i, ends[0]);
+        if (s->scaled) sum *= addend_at(from[1], a->step[1][0], i, count - i, ends[1]);
+        for (int each = 1 + s->scaled; each < a->count; ++each) sum += addend_at(from[each], a->step[each][0], i, count - i, ends[each]);
+        sum = simply_activated(simple, sum);
+        copy((const float *) &sum, 1, count - i, to + i);
+    }
+    if (!is_simple(&s->activation)) activate(&s->activation, to, NULL, count, to);
+}
+
 void graphc_scaled_sum(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     enum { AT_ONCE = 1024 };  // elements; where a part begins does not depend on the number of threads
     const struct graphc_scaled_sum_settings * s = userdata;
     const struct addends a = addends_of(dst);
-    const struct simple_activation simple = simple_of(&s->activation);
-    const int64_t across = parts_of(a.ne[0], AT_ONCE), units = elements(dst) / a.ne[0] * across;
+    const int64_t across = parts_of(a.ne[0], AT_ONCE), high = a.axes > 1 ? a.ne[1] : 1;
+    const int64_t tall = even_split(high, across > 1 ? 1 : AT_ONCE / a.ne[0]), down = parts_of(high, tall);
+    const int64_t units = elements(dst) / (a.ne[0] * high) * down * across;
     const float * ends[GGML_MAX_SRC];
     for (int i = 0; i < a.count; ++i) ends[i] = end_of(dst->src[i]);
     for (int64_t unit = units * ith / nth; unit < units * (ith + 1) / nth; ++unit) {
-        const int64_t first = unit % across * AT_ONCE, count = min_of(a.ne[0] - first, AT_ONCE);
+        const int64_t column = unit % across * AT_ONCE, first = unit / across % down * tall, plane = unit / across / down;
         const float * from[GGML_MAX_SRC];
         for (int i = 0; i < a.count; ++i) {
-            from[i] = a.from[i] + first * a.step[i][0];
-            for (int64_t axis = 1, place = unit / across; axis < a.axes; place /= a.ne[axis++]) from[i] += place % a.ne[axis] * a.step[i][axis];
+            from[i] = a.from[i] + column * a.step[i][0] + first * a.step[i][1];
+            for (int64_t axis = 2, place = plane; axis < a.axes; place /= a.ne[axis++]) from[i] += place % a.ne[axis] * a.step[i][axis];
         }
-        float * to = (float *) dst->data + unit / across * a.ne[0] + first;
-        const int64_t whole = count / WIDTH * WIDTH;
-        vector alike[GGML_MAX_SRC];
-        const float * read[GGML_MAX_SRC];
-        int64_t along[GGML_MAX_SRC];
-        for (int i = 0; i < a.count; ++i) {
-            if (a.step[i][0] == 0) alike[i] = all(*from[i]);
-            along[i] = a.step[i][0] == 0 ? 0 : -1, read[i] = a.step[i][0] == 0 ? (const float *) &alike[i] : from[i];
+        float * to = (float *) dst->data + (plane * high + first) * a.ne[0] + column;
+        for (int64_t row = first; row < min_of(first + tall, high); ++row, to += a.ne[0]) {
+            sum_of_row(s, &a, from, ends, min_of(a.ne[0] - column, AT_ONCE), to);
+            for (int i = 0; i < a.count; ++i) from[i] += a.step[i][1];
         }
-        add_all(a.count, s->scaled, read, along, simple, whole, to);
-        for (int64_t i = whole; i < count; i += WIDTH) {
-            vector sum = addend_at(from[0], a.step[0][0], i, count - i, ends[0]);
-            if (s->scaled) sum *= addend_at(from[1], a.step[1][0], i, count - i, ends[1]);
-            for (int each = 1 + s->scaled; each < a.count; ++each) sum += addend_at(from[each], a.step[each][0], i, count - i, ends[each]);
-            sum = simply_activated(simple, sum);
-            copy((const float *) &sum, 1, count - i, to + i);
-        }
-        if (!is_simple(&s->activation)) activate(&s->activation, to, NULL, count, to);
     }
 }
 
