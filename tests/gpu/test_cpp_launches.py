@@ -46,6 +46,14 @@ MADE = {
 FAST = ("blocks_fast", "skips_fast")
 """The same with products of float16, so that weights are packed into it."""
 
+SEVERAL_SIZES = """
+add_executable(sizes "{source}" symbolic/model.cpp symbolic/weights.cpp)
+target_precompile_headers(sizes REUSE_FROM headers)
+target_include_directories(sizes BEFORE PRIVATE symbolic/include)
+target_link_libraries(sizes PRIVATE nodes graphc "-Wl,--wrap=graphc_runner_new")
+"""
+"""A program that runs one of the models for several sizes."""
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not shutil.which("cmake") or not shutil.which("c++"), reason="needs cmake and a C++ compiler"),
@@ -81,7 +89,8 @@ def build_projects(folder: Path) -> None:
             add_device_code(program, ["sm_75", "sm_80"])
             write_project(program, folder / name)
             write_engine(folder / name / "model.gguf", program, weights.__getitem__)
-    (folder / "CMakeLists.txt").write_text(GATHERED.format(names=" ".join(NAMES), nodes=NODES))
+    several = SEVERAL_SIZES.format(source=Path(__file__).parent / "cpp_sizes" / "main.cpp")
+    (folder / "CMakeLists.txt").write_text(GATHERED.format(names=" ".join(NAMES), nodes=NODES) + several)
     for command in (
         ["-S", folder, "-B", folder / "build", *OPTIONS],
         ["--build", folder / "build", "-j", str(os.cpu_count())],
@@ -124,6 +133,20 @@ def test_the_bits_are_those_of_python(projects: Path, tmp_path: Path, name: str,
             for got, expected in zip(results, executor.run(inputs, sizes), strict=True):
                 assert got.shape == expected.shape
                 assert got.tobytes() == expected.tobytes()
+
+
+def test_sizes_make_room_for_one_another(projects: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is memory for the results of all sizes, of one of the larger, or of none of these."""
+    found = []
+    for memory in (1 << 30, 1_300_000, 600_000):
+        monkeypatch.setenv("FAKE_CUDA_MEMORY", str(memory))
+        command = projects / "build" / "sizes", projects / "symbolic" / "model.gguf", DEVICE
+        status, said = run_program(*command, 16_000, 15_996, 16_000, 15_992, 8, 16_000)
+        found.append((status, [line for line in said.splitlines() if line[0].isdigit()], "failed to allocate" in said))
+    enough, scarce, too_little = found
+    assert (enough[0], len(enough[1]), enough[2]) == (0, 6, False)
+    assert scarce == (0, enough[1], True)
+    assert too_little == (1, [], True)
 
 
 def test_weights_are_packed(projects: Path) -> None:

@@ -6,8 +6,8 @@ namespace graphc {
 
 namespace {
 
-/// Graphs of recent sizes that a context keeps of each part.
-constexpr size_t kept_sizes = 8;
+/// Graphs of recent sizes that a context keeps of each part: on the CPU alone they share memory, on devices each has its own.
+constexpr size_t kept_sizes = 8, kept_on_devices = 2;
 
 }  // namespace
 
@@ -18,7 +18,7 @@ Graph & Context::graph(const void * part, const std::vector<int64_t> & sizes, co
         kept.splice(kept.begin(), kept, found);
     } else {
         kept.emplace_front(sizes, make());
-        if (kept.size() > kept_sizes) kept.pop_back();
+        if (kept.size() > (backends_->accelerated() ? kept_on_devices : kept_sizes)) kept.pop_back();
     }
     return *kept.front().second;
 }

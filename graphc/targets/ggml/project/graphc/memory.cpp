@@ -25,8 +25,26 @@ void Memory::place(Placement & graph, const std::vector<void *> & addresses) {
         placed_.clear();
         fitting_->fit([&] { return graph.measure(*weights_); });
     }
-    graph.place(*weights_, addresses);
+    try {
+        graph.place(*weights_, addresses);
+    } catch (const Error &) {
+        if (!release_others(graph)) throw;
+        graph.place(*weights_, addresses);
+    }
     placed_.insert(&graph);
+}
+
+bool Memory::release_others(const Placement & graph) {
+    const size_t before = placed_.size();
+    for (auto each = placed_.begin(); each != placed_.end();) {
+        if (!(*each)->is_beside(graph)) {
+            ++each;
+            continue;
+        }
+        (*each)->release();
+        each = placed_.erase(each);
+    }
+    return placed_.size() < before;
 }
 
 void Memory::replace(const std::vector<std::optional<Values>> & values, const std::vector<Beside> & beside) {

@@ -12,8 +12,9 @@ namespace graphc {
 
 class Placement;
 
-/// Where a model's weights and the results of its graphs lie; several runs may ask at once. On devices, graphs keep their memory;
-/// within limits, one at a time has some, and weights make room for it. On the CPU alone, they share that of their context.
+/// Where a model's weights and the results of its graphs lie; several runs may ask at once. On devices, graphs keep their memory until
+/// another of their context finds none; within limits, one at a time has some, and weights make room for it. On the CPU alone, they
+/// share that of their context.
 class Memory {
   public:
     /// `limits` are what each device may use, as `parse_limits` reads them. Throws Error.
@@ -48,6 +49,9 @@ class Memory {
     std::vector<size_t> allocated() const;
 
   private:
+    /// Take the memory of other graphs of the same context, which do not run now; false if they have none.
+    bool release_others(const Placement & graph);
+
     Reads all_reads() const;
 
     const Backends & backends_;

@@ -44,6 +44,9 @@ class Placement {
 
     bool placed() const { return backends_.accelerated() ? scheduler_ != nullptr : turn_ == results_.turn(); }
 
+    /// True for another graph of the same context, of which one runs at a time.
+    bool is_beside(const Placement & other) const { return this != &other && &results_ == &other.results_; }
+
     /// What the graph needs, for the places that the weights have or pretend to have. Only if it is not placed.
     Needs measure(const Weights & weights);
 
