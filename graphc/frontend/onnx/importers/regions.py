@@ -12,7 +12,7 @@ from graphc.errors import ModelError
 from graphc.frontend.onnx.emit import SizeEmit
 from graphc.frontend.onnx.importers.conv import kernel_of
 from graphc.frontend.onnx.importers.movement import cut
-from graphc.frontend.onnx.importers.sampling import Arithmetic, Place, neighbours, read_at, sampled
+from graphc.frontend.onnx.importers.sampling import Arithmetic, Tap, neighbours, read_at, sampled
 from graphc.frontend.onnx.importers.sizes import to_shape
 from graphc.frontend.onnx.importers.windows import explicit_pads, spatial
 from graphc.frontend.onnx.node import OnnxNode, check_table, fixed_size, refuse_unless
@@ -46,7 +46,7 @@ def roi_align(node: OnnxNode, emit: SizeEmit) -> Value:
         length = math("Sub", end, start)
         length = length if corners else math("Max", length, 1.0)
         check_table(bins[axis], samples)
-        found: list[Place] = []
+        found: list[Tap] = []
         for sample in range(samples):
             steps = (np.arange(bins[axis]) + (sample + 0.5) / samples) / bins[axis]
             place = math("Add", start, math("Mul", length, emit.constant(steps.astype(regions.dtype)[None])))
@@ -58,7 +58,7 @@ def roi_align(node: OnnxNode, emit: SizeEmit) -> Value:
 MODES = ("half_pixel", "output_half_pixel")
 
 
-def _between(math: Arithmetic, place: Value, size: Dim, share: float) -> list[Place]:
+def _between(math: Arithmetic, place: Value, size: Dim, share: float) -> list[Tap]:
     """The two elements on either side of a place, and their weights, which are a share; none of more than 1 beyond the ends."""
     last = math("Sub", math.size(size), 1.0)
     inside = math.emit(Binary("And"), math("GreaterOrEqual", place, -1.0), math("LessOrEqual", place, math.size(size)))
@@ -75,7 +75,7 @@ def _between(math: Arithmetic, place: Value, size: Dim, share: float) -> list[Pl
 
 
 def read_regions(
-    math: Arithmetic, x: Value, images: Value, rows: Sequence[Place], columns: Sequence[Place], largest: bool = False
+    math: Arithmetic, x: Value, images: Value, rows: Sequence[Tap], columns: Sequence[Tap], largest: bool = False
 ) -> Value:
     """Of [N, C, H, W] for each region [R], of the image that `images` says, the sums of what its rows [R, n] and columns [R, m]
     meet, each of `rows` with each of `columns`, or the largest of that: [R, C, n, m]."""
@@ -85,7 +85,7 @@ def read_regions(
     image = to_shape(emit, known, (count, 1, 1))
     points = (count * high * wide,)
 
-    def crossed(place: Place, *shape: Dim) -> Place:
+    def crossed(place: Tap, *shape: Dim) -> Tap:
         index, weight = place
         return to_shape(emit, index, shape), None if weight is None else to_shape(emit, weight, shape)
 

@@ -129,11 +129,11 @@ def _index(math: Arithmetic, place: Value, size: Dim, padding: str, corners: boo
     return index, math.emit(Where(), same, math.number(1.0), math.number(0.0))
 
 
-Place = tuple[Value, "Value | None"]
+Tap = tuple[Value, "Value | None"]
 """Where something is read, and how much that counts (None for 1)."""
 
 
-def read_at(math: Arithmetic, corner: Sequence[Place], strides: Sequence[Dim]) -> Place:
+def read_at(math: Arithmetic, corner: Sequence[Tap], strides: Sequence[Dim]) -> Tap:
     """Where elements lie whose places along each axis are these, and how much they count."""
     (*outer, (total, count)) = corner
     for (index, weight), stride in zip(outer, strides[:-1], strict=True):
@@ -142,7 +142,7 @@ def read_at(math: Arithmetic, corner: Sequence[Place], strides: Sequence[Dim]) -
     return total, count
 
 
-def sampled(emit: SizeEmit, x: Value, axis: int, read: Sequence[Place], batch: int) -> Value:
+def sampled(emit: SizeEmit, x: Value, axis: int, read: Sequence[Tap], batch: int) -> Value:
     """The sums of what is read along an axis, for each of the first `batch` axes at places of its own."""
     places, counts = zip(*read, strict=True)
     joined = [to_shape(emit, emit(Cast(I32), each), (1, *each.shape)) for each in places]

@@ -27,8 +27,8 @@ from graphc.targets.ggml.run.device.tensors import (
     download,
     new_context,
     new_tensor,
-    place_of,
     room_for,
+    start_of,
     upload,
 )
 from graphc.targets.ggml.run.memory.results import Placement
@@ -201,7 +201,7 @@ class BuiltGraph:
         given = self._arrays(inputs, made)
         later, outputs = self._rooms(into)
         arrays = [*given, *later.values(), *outputs.values()]
-        self.owner.compute.place(self.placement, [place_of(arrays[index]) for index in self._lent])
+        self.owner.compute.place(self.placement, [start_of(arrays[index]) for index in self._lent])
         for index, tensor in self._copied_in:
             upload(tensor, arrays[index])
         for index, userdata in self.userdata.items():

@@ -8,7 +8,7 @@ from graphc.errors import ModelError
 from graphc.frontend.onnx.emit import SizeEmit
 from graphc.frontend.onnx.importers.movement import cut
 from graphc.frontend.onnx.importers.regions import read_regions
-from graphc.frontend.onnx.importers.sampling import Arithmetic, Place
+from graphc.frontend.onnx.importers.sampling import Arithmetic, Tap
 from graphc.frontend.onnx.importers.sizes import to_shape
 from graphc.frontend.onnx.node import OnnxNode, check_table
 from graphc.frontend.onnx.table import MICROSOFT, onnx_op
@@ -53,7 +53,7 @@ def _along(math: Arithmetic, start: Value, end: Value, size: Dim, steps: int) ->
     return math("Add", math("Mul", start, last), math("Mul", numbers, step))
 
 
-def _neighbours(math: Arithmetic, place: Value, size: Dim, nearest: bool) -> list[Place]:
+def _neighbours(math: Arithmetic, place: Value, size: Dim, nearest: bool) -> list[Tap]:
     """The elements that are read along an axis, and their weights."""
     clipped = math("Min", math("Max", place, 0.0), math("Sub", math.size(size), 1.0))
     low = math.emit(Unary("Floor"), math("Add", clipped, 0.5) if nearest else clipped)

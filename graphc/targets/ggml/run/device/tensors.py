@@ -46,7 +46,7 @@ def address(tensor: Any) -> int:
     return ctypes.addressof(tensor.contents)
 
 
-def place_of(array: np.ndarray) -> int:
+def start_of(array: np.ndarray) -> int:
     """Where a contiguous array's first element lies."""
     try:
         return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]  # in a third of the time
@@ -58,7 +58,7 @@ def upload(tensor: Any, array: np.ndarray) -> None:
     """Copy an array's bytes to a tensor. Raises DeviceError."""
     array = np.ascontiguousarray(array)
     if array.nbytes:
-        ggml.ggml_backend_tensor_set(tensor, place_of(array), 0, array.nbytes)
+        ggml.ggml_backend_tensor_set(tensor, start_of(array), 0, array.nbytes)
         check_devices()
 
 
@@ -78,7 +78,7 @@ def room_for(shape: tuple[int, ...], dtype: np.dtype, into: np.ndarray | None = 
 def download(tensor: Any, array: np.ndarray) -> None:
     """Copy a tensor's bytes to an array. Raises DeviceError."""
     if array.nbytes:
-        ggml.ggml_backend_tensor_get(tensor, place_of(array), 0, array.nbytes)
+        ggml.ggml_backend_tensor_get(tensor, start_of(array), 0, array.nbytes)
         check_devices()
 
 
@@ -146,7 +146,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """An array whose first byte is aligned; what its elements are is not said."""
     nbytes = prod(shape) * dtype.itemsize
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -place_of(raw) % ALIGNMENT
+    start = -start_of(raw) % ALIGNMENT
     return raw[start : start + nbytes].view(dtype).reshape(shape)
 
 
