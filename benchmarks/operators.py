@@ -5,7 +5,7 @@
 
 Sizes are those that models have. An addition stands before the operator, and what that takes alone is taken off both times. Both
 run in this process by turns, with one thread unless more are asked for; a figure is the lower quartile of the rounds, in
-microseconds. The slowest in comparison come last.
+microseconds. The slowest in comparison come last. With several threads figures say little: those of both wait for work by spinning.
 """
 
 from __future__ import annotations
@@ -178,6 +178,7 @@ def cases() -> Iterator[Case]:
     yield from convolutions()
     yield case("MatMul", floats(256, 768), floats(768, 768))
     yield case("MatMul", floats(1, 768), floats(768, 3072), note="a row")
+    yield case("MatMul", floats(8, 1, 768), floats(768, 3072), note="single rows of a batch")
     yield case("MatMul", floats(12, 256, 64), floats(12, 64, 256), note="heads")
     yield case("Gemm", floats(64, 512), floats(1000, 512), floats(1000), transB=1)
     yield case("Einsum", floats(8, 64, 64), floats(8, 64, 32), equation="bij,bjk->bik")
