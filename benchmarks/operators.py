@@ -5,7 +5,7 @@
 
 Sizes are those that models have. An addition stands before the operator, and what that takes alone is taken off both times. Both
 run in this process by turns, with one thread unless more are asked for; a figure is the lower quartile of the rounds, in
-microseconds. The slowest in comparison come last. With several threads figures say little: those of both wait for work by spinning.
+microseconds. The slowest in comparison come last. With several threads figures say little: both wait for work by spinning.
 """
 
 from __future__ import annotations
