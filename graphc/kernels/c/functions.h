@@ -112,28 +112,28 @@ static inline float graphc_atanf(float x) {
     return copysignf((far ? 1.5707963267948966f : middle ? 0.7853981633974483f : 0.0f) + found, x);
 }
 
-/// The largest of what was found before and so many numbers; NaN if there is one.
-static inline float graphc_largest(float found, const float * x, int64_t count) {
-    float largest[32];
-    for (int k = 0; k < 32; k++) largest[k] = found;
+/// The larger of two numbers, or the smaller; of a pair with NaN, NaN.
+static inline float graphc_farther(bool larger, float a, float b) {
+    return (larger ? a > b : a < b) || a != a ? a : b;
+}
+
+/// The largest, or the smallest, of what was found before and so many numbers; NaN if there is one.
+static inline float graphc_farthest(bool largest, float found, const float * x, int64_t count) {
+    float lanes[32];
+    for (int k = 0; k < 32; k++) lanes[k] = found;
     int64_t i = 0;
     for (; i + 32 <= count; i += 32) {
-        for (int k = 0; k < 32; k++) largest[k] = largest[k] > x[i + k] || largest[k] != largest[k] ? largest[k] : x[i + k];
+        for (int k = 0; k < 32; k++) lanes[k] = graphc_farther(largest, lanes[k], x[i + k]);
     }
-    for (int k = 0; k < 32; k++) found = found > largest[k] || found != found ? found : largest[k];
-    for (; i < count; i++) found = found > x[i] || found != found ? found : x[i];
+    for (int k = 0; k < 32; k++) found = graphc_farther(largest, found, lanes[k]);
+    for (; i < count; i++) found = graphc_farther(largest, found, x[i]);
     return found;
 }
 
-/// The smallest of them.
+static inline float graphc_largest(float found, const float * x, int64_t count) {
+    return graphc_farthest(true, found, x, count);
+}
+
 static inline float graphc_smallest(float found, const float * x, int64_t count) {
-    float smallest[32];
-    for (int k = 0; k < 32; k++) smallest[k] = found;
-    int64_t i = 0;
-    for (; i + 32 <= count; i += 32) {
-        for (int k = 0; k < 32; k++) smallest[k] = smallest[k] < x[i + k] || smallest[k] != smallest[k] ? smallest[k] : x[i + k];
-    }
-    for (int k = 0; k < 32; k++) found = found < smallest[k] || found != found ? found : smallest[k];
-    for (; i < count; i++) found = found < x[i] || found != found ? found : x[i];
-    return found;
+    return graphc_farthest(false, found, x, count);
 }

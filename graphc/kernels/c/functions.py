@@ -21,28 +21,24 @@ HEADER = """\
 _DEFINITION = re.compile(r"(?:^//.*\n)*^static inline \w+ (\w+)\(.*\n(?:.*\n)*?\}\n", re.M)
 
 
-def stand_in(template: str) -> tuple[str, set[str]]:
-    """A template of `Kernel.call` with our own functions where there are some, and their names."""
-    used = set[str]()
+def stand_in(template: str) -> str:
+    """A template of `Kernel.call` with our own functions where there are some."""
 
     def own(match: re.Match[str]) -> str:
         name = f"graphc_{match[1]}f"
-        if name not in _definitions():
-            return match[0]
-        used.add(name)
-        return f"{name}("
+        return f"{name}(" if name in _definitions() else match[0]
 
-    return re.sub(r"\b(\w+)\{f\}\(", own, template), used
+    return re.sub(r"\b(\w+)\{f\}\(", own, template)
 
 
-def defined(names: set[str]) -> list[str]:
-    """What defines these functions, each after those that it calls."""
-    known = _definitions()
-    needed = set(names)
-    for name in reversed(known):
-        if name in needed:
-            needed |= {other for other in known if f"{other}(" in known[name]}
-    return [text for name, text in known.items() if name in needed]
+def defined(calling: str) -> list[str]:
+    """What defines the functions that a text calls, each after those that it calls itself."""
+    needed = list[str]()
+    for name, text in reversed(_definitions().items()):
+        if f"{name}(" in calling:
+            needed.insert(0, text)
+            calling += text
+    return needed
 
 
 def header() -> str:

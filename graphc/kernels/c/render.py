@@ -111,14 +111,15 @@ def render(uses: Sequence[KernelUse], symbols: Sequence[str] | None = None) -> R
         for index, given in zip(shared.uses, shared.arguments, strict=True):
             functions[index], arguments[index], labels[index] = function, given, shared.labels
     bodies = "\n".join(file.bodies)
+    stand_ins = defined(bodies)
     preamble = PREAMBLE.format(flags=" ".join(FLAGS))
     parts = [
         preamble + DATA,
         *([NUMBER] if file.numbers else []),
-        *([BITS] if file.narrow or file.stand_ins else []),
+        *([BITS] if file.narrow or stand_ins else []),
         *(NARROW_TYPES[dtype] for dtype in NARROW_TYPES if dtype in file.narrow),
     ]
-    parts += [*defined(file.stand_ins), *(definition for _, definition in sorted(file.helpers.items()))]
+    parts += [*stand_ins, *(definition for _, definition in sorted(file.helpers.items()))]
     parts += file.routines.values()
     text = "\n".join([*parts, bodies])
     return Rendered(text, tuple(functions), tuple(arguments), tuple(labels), found, tuple(file.faults))
@@ -164,7 +165,6 @@ class _File:
         self.helpers: dict[str, str] = {}
         self.routines: dict[str, str] = {}
         self.narrow: set[np.dtype] = set()
-        self.stand_ins: set[str] = set()
         self.faults: list[str] = []
         self.numbers = False
 
@@ -205,7 +205,7 @@ class _Function:
         self.sizes: set[str] = set()
         self.own: set[str] = set()
         self.faults = False
-        self.emit = VectorizingEmitter(roots, self.symbol, self.fault, file.helper, file.narrow_type, file.stand_ins)
+        self.emit = VectorizingEmitter(roots, self.symbol, self.fault, file.helper, file.narrow_type)
 
     def symbol(self, symbol: str) -> str:
         """The variable that holds a size symbol's value."""

@@ -6,14 +6,12 @@ Functions without branches stand in for those of math.h; the largest or smallest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 
 from graphc.ir.types import F32, F64, FLOATS
 from graphc.kernels.c.emit import Block, Emitter
 from graphc.kernels.c.functions import stand_in
-from graphc.kernels.c.language import ORDER, SUM, Helper
+from graphc.kernels.c.language import ORDER, SUM
 from graphc.kernels.lanes import STRETCH, is_by_stretches, variables_of
 from graphc.kernels.linear import is_positive
 from graphc.kernels.nest import extent, name
@@ -21,27 +19,11 @@ from graphc.kernels.scalar import Scalar, variable
 
 
 class VectorizingEmitter(Emitter):
-    """Adds the functions of `functions.h` that it uses to `functions`."""
-
-    def __init__(
-        self,
-        roots: Sequence[Scalar],
-        symbols: Callable[[str], str],
-        fault: Callable[[str], int],
-        helper: Callable[[Helper], str],
-        narrow: Callable[[np.dtype], str],
-        functions: set[str],
-    ) -> None:
-        super().__init__(roots, symbols, fault, helper, narrow)
-        self.functions = functions
+    """See above."""
 
     def template(self, template: str, dtype: np.dtype) -> str:
         """A template of `Kernel.call` for numbers of a type."""
-        if dtype not in FLOATS or dtype == F64:
-            return template
-        text, used = stand_in(template)
-        self.functions |= used
-        return text
+        return stand_in(template) if dtype in FLOATS and dtype != F64 else template
 
     def accumulate(self, node: Scalar, block: Block, total: str, lanes: Block | None = None) -> None:
         """The loops of a reduction, by stretches if it can be."""
@@ -54,7 +36,6 @@ class VectorizingEmitter(Emitter):
         stretches = Block(block, header, [variable(base, extent(axis))], barrier=not is_positive(extent(axis)))
         stretches.lines.append(f"const int64_t stop = {base} + {STRETCH} < {count} ? {base} + {STRETCH} : {count};")
         function = {"max": "graphc_largest", "min": "graphc_smallest"}[str(node.data[0])]  # type: ignore[index]
-        self.functions.add(function)
         numbers = self._stretch(node.args[0], axis, base, stretches)
         stretches.lines.append(f"{total} = {function}({total}, {numbers}, stop - {base});")
         stretches.close()

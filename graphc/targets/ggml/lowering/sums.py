@@ -45,10 +45,10 @@ def _with(program: Program, before: Call, call: Call) -> Call | None:
     if activation:
         return None
     found: list[Arg]
-    if call.function == add or (call.function == mul and factor is None and not sums):
-        left, right = call.args
-        other = right if isinstance(left, Tensor) and left.call == before.result.call else left
-        found = [x, factor, False, *sums, other] if call.function == add else [x, other, False]
+    if call.function == add:
+        found = [x, factor, False, *sums, _beside(before, call)]
+    elif call.function == mul and before.function == repeat:
+        found = [x, _beside(before, call), False]
     else:
         does = activation_of(call, program.kernels)
         if does is None:
@@ -59,6 +59,12 @@ def _with(program: Program, before: Call, call: Call) -> Call | None:
     made = CALLS[scaled_sum](*found)
     fits = (made.type, made.ne, made.nb) == (result.type, result.ne, result.nb)
     return replace(call, function=scaled_sum, args=tuple(found), kernel=-1) if fits else None
+
+
+def _beside(before: Call, call: Call) -> Arg:
+    """What a call of two operands reads beside the result of one before."""
+    left, right = call.args
+    return right if isinstance(left, Tensor) and left.call == before.result.call else left
 
 
 def _as_sum(call: Call) -> list[Arg] | None:

@@ -21,8 +21,7 @@ void Memory::place(Placement & graph, const std::vector<void *> & addresses) {
     if (!backends_.accelerated()) return graph.place(*weights_, addresses);
     const std::lock_guard<std::mutex> lock(mutex_);
     if (fitting_->bounded()) {
-        for (Placement * other : placed_) other->release();
-        placed_.clear();
+        release_others(graph);  // all that have memory: one context runs
         fitting_->fit([&] { return graph.measure(*weights_); });
     }
     try {

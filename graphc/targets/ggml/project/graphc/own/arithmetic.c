@@ -172,11 +172,9 @@ static double sum_row(const float * x, int64_t count) {
         const vector together = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
         for (int lane = 0; lane < WIDTH; ++lane) sum += together[lane];
     }
-    while (i + WIDTH <= count) {
-        vector lanes = all(0);
-        for (int part = 0; part < SOME && i + WIDTH <= count; ++part, i += WIDTH) lanes += *(const unaligned *) (x + i);
-        for (int lane = 0; lane < WIDTH; ++lane) sum += lanes[lane];
-    }
+    vector lanes = all(0);
+    for (; i + WIDTH <= count; i += WIDTH) lanes += *(const unaligned *) (x + i);
+    for (int lane = 0; lane < WIDTH; ++lane) sum += lanes[lane];
     for (; i < count; ++i) sum += x[i];
     return sum;
 }

@@ -113,26 +113,40 @@ static struct met met_by(int64_t at, int window, int stride, int pad, int64_t si
     return (struct met){begin < 0 ? 0 : begin, min_of(end, size)};
 }
 
-/// A row of sums of windows in a plane: the lines that it meets are added up once, if there is room, and then what each window meets of them.
-static void sum_windows(const struct graphc_average_pool_settings * s, const float * plane, int64_t width, struct met high, int64_t across,
-                        float * restrict to) {
+/// Adds to a row of sums of windows what they meet of a line of a plane.
+static void add_line(const struct graphc_average_pool_settings * s, const float * line, int64_t width, int64_t across, float * restrict to) {
+    for (int tap = 0; tap < s->window[0]; ++tap) {
+        const int64_t stride = s->strides[0], left = tap - s->pads[0];
+        const int64_t first = first_inside(left, stride, across), end = behind_inside(left, stride, across, width);
+        if (stride == 1) for (int64_t i = first; i < end; ++i) to[i] += line[left + i];
+        else if (stride == 2) for (int64_t i = first; i < end; ++i) to[i] += line[left + i * 2];
+        else for (int64_t i = first; i < end; ++i) to[i] += line[left + i * stride];
+    }
+}
+
+/// The same for several lines, which are added up before if there is room for that.
+static void add_lines(const struct graphc_average_pool_settings * s, const float * line, int64_t count, int64_t width, int64_t across,
+                      float * restrict to) {
     enum { MOST_WIDTH = 2048 };
     float added[MOST_WIDTH];
-    const bool at_once = width <= MOST_WIDTH && high.end - high.first > 1;
-    for (int64_t y = high.first; at_once && y < high.end; ++y) {
-        const float * line = plane + y * width;
-        if (y == high.first) for (int64_t i = 0; i < width; ++i) added[i] = line[i];
-        else for (int64_t i = 0; i < width; ++i) added[i] += line[i];
+    if (width > MOST_WIDTH || count < 2) {
+        for (int64_t y = 0; y < count; ++y) add_line(s, line + y * width, width, across, to);
+        return;
     }
-    for (int64_t i = 0; i < across; ++i) to[i] = 0;
-    for (int64_t y = high.first; y < (at_once && high.first < high.end ? high.first + 1 : high.end); ++y) {
-        const float * line = at_once ? added : plane + y * width;
-        for (int tap = 0; tap < s->window[0]; ++tap) {
-            const int64_t stride = s->strides[0], left = tap - s->pads[0];
-            const int64_t first = first_inside(left, stride, across), end = behind_inside(left, stride, across, width);
-            if (stride == 1) for (int64_t i = first; i < end; ++i) to[i] += line[left + i];
-            else if (stride == 2) for (int64_t i = first; i < end; ++i) to[i] += line[left + i * 2];
-            else for (int64_t i = first; i < end; ++i) to[i] += line[left + i * stride];
+    for (int64_t i = 0; i < width; ++i) added[i] = line[i] + line[width + i];
+    for (int64_t y = 2; y < count; ++y) for (int64_t i = 0; i < width; ++i) added[i] += line[y * width + i];
+    add_line(s, added, width, across, to);
+}
+
+/// The same where channels are the innermost axis.
+static void add_lines_last(const struct graphc_average_pool_settings * s, const float * line, int64_t count, int64_t width, int64_t across,
+                           int64_t inner, float * restrict to) {
+    for (int64_t y = 0; y < count; ++y, line += width * inner) {
+        for (int64_t column = 0; column < across; ++column) {
+            const struct met wide = met_by(column, s->window[0], s->strides[0], s->pads[0], width);
+            for (int64_t at = wide.first; at < wide.end; ++at) {
+                for (int64_t i = 0; i < inner; ++i) to[column * inner + i] += line[at * inner + i];
+            }
         }
     }
 }
@@ -145,19 +159,12 @@ void graphc_average_pool(struct ggml_tensor * dst, int ith, int nth, void * user
     const float all = (float) s->window[0] * (float) s->window[1];
     for (int64_t row = rows * ith / nth; row < rows * (ith + 1) / nth; ++row) {
         const struct met high = met_by(row % down, s->window[1], s->strides[1], s->pads[1], height);
-        const float * image = (const float *) x->data + row / down * height * width * inner;
+        const float * lines = (const float *) x->data + (row / down * height + high.first) * width * inner;
+        const int64_t count = high.end - high.first;
         float * restrict to = (float *) dst->data + row * across * inner;
-        if (!s->last) sum_windows(s, image, width, high, across, to);
-        else for (int64_t i = 0; i < across * inner; ++i) to[i] = 0;
-        for (int64_t y = high.first; s->last && y < high.end; ++y) {
-            const float * line = image + y * width * inner;
-            for (int64_t column = 0; column < across; ++column) {
-                const struct met wide = met_by(column, s->window[0], s->strides[0], s->pads[0], width);
-                for (int64_t at = wide.first; at < wide.end; ++at) {
-                    for (int64_t i = 0; i < inner; ++i) to[column * inner + i] += line[at * inner + i];
-                }
-            }
-        }
+        for (int64_t i = 0; i < across * inner; ++i) to[i] = 0;
+        if (s->last) add_lines_last(s, lines, count, width, across, inner, to);
+        else add_lines(s, lines, count, width, across, to);
         for (int64_t i = 0; i < across * inner; ++i) to[i] /= all;
     }
 }
