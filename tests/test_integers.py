@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from itertools import product
 from pathlib import Path
 from platform import machine
@@ -13,9 +16,12 @@ from loops import compute
 from operators import defined, on_ggml
 
 from graphc.ir.types import I8, I32, U8
+from graphc.kernels.c.routine import definitions, function_name
+from graphc.ops.base import Routine
 from graphc.ops.integers import IntegerConv, IntegerMatMul
 from graphc.ops.panels import PackedConv
 from graphc.shapes import symbol
+from graphc.zig import find_zig
 
 RANDOM = np.random.default_rng(3)
 TYPES = list(product((U8, I8), repeat=2))
@@ -108,10 +114,10 @@ def test_convolutions(
 
 
 @pytest.mark.skipif(machine() not in ("x86_64", "AMD64"), reason="has the flags of one kind of processor")
-@pytest.mark.parametrize("kind", ["x86-64", "x86-64-v3"])
+@pytest.mark.parametrize("kind", ["x86-64", "x86-64-v2", "x86-64-v3"])
 def test_every_kind_of_processor_has_the_same_sums(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no instruction multiplies bytes, and where vectors are shorter."""
-    if kind != "x86-64" and not processor_has("avx2"):
+    """Where no instruction multiplies bytes, where one adds their products in 16 bits, and where vectors are shorter."""
+    if kind == "x86-64-v3" and not processor_has("avx2"):
         pytest.skip("the processor is too old")
     monkeypatch.setattr("graphc.kernels.c.compiled.machine_flags", lambda: (f"-march={kind}",))
     for rows, inner, columns in ((3, 700, 9), (45, 1031, 67)):
@@ -150,6 +156,86 @@ def same_packed(op: PackedConv, x: np.ndarray, dtype: np.dtype) -> None:
             *finish[:count],
         )
         np.testing.assert_array_equal(compute(op, *given, threads=3), op.eval(*given)[0])
+
+
+MEMORY = """
+void * memcpy(void * to, const void * from, size_t count) {
+    for (size_t i = 0; i < count; i++) ((char *) to)[i] = ((const char *) from)[i];
+    return to;
+}
+
+void * memset(void * to, int value, size_t count) {
+    for (size_t i = 0; i < count; i++) ((char *) to)[i] = (char) value;
+    return to;
+}
+"""
+"""There is no library of C."""
+
+ARM = """
+enum { HIGH = 5, WIDE = 7, CHANNELS = 150, OUT = 40, PANELS = 2, QUADS = (9 * CHANNELS + 3) / 4 };
+static X x[HIGH][WIDE][CHANNELS];
+static Y w[OUT][3][3][CHANNELS], packed[PANELS][QUADS][32][4];
+static int32_t sums[OUT], bias[OUT], y[HIGH][WIDE][OUT];
+static uint32_t state = 1;
+
+static uint8_t draw(void) { return (uint8_t) ((state = state * 1664525 + 1013904223) >> 24); }
+
+void _start(void) {
+    const X x_zero = (X) draw();
+    Y w_zero[OUT];
+    int64_t wrong = 0;
+    for (int i = 0; i < HIGH * WIDE * CHANNELS; i++) (&x[0][0][0])[i] = (X) draw();
+    for (int i = 0; i < OUT; i++) {
+        for (int k = 0; k < 9 * CHANNELS; k++) {
+            const Y drawn = (Y) draw();
+            sums[i] += (&w[i][0][0][0])[k] = packed[i / 32][k / 4][i % 32][k % 4] = drawn;
+        }
+        w_zero[i] = ZEROS ? (Y) draw() : 0, bias[i] = draw();
+    }
+    const int64_t sizes[] = {1, 1, CHANNELS, OUT, HIGH, WIDE, 3, 3, HIGH, WIDE, 1, 1, 1, 1, 1, 1, 1, 1, 1, OUT, OUT, 1, 0};
+    for (int i = 0; i < 3; i++) FUNCTION(&x[0][0][0], &packed[0][0][0][0], &x_zero, w_zero, bias, sums, &y[0][0][0], sizes, i, 3);
+    for (int i = 0; i < HIGH * WIDE * OUT; i++) {
+        const int out = i % OUT, column = i / OUT % WIDE, row = i / OUT / WIDE;
+        int32_t sum = bias[out];
+        for (int tap = 0; tap < 9; tap++) {
+            const int from = row + tap / 3 - 1, at = column + tap % 3 - 1;
+            const int within = from >= 0 && from < HIGH && at >= 0 && at < WIDE;
+            for (int c = 0; within && c < CHANNELS; c++) sum += (x[from][at][c] - x_zero) * (w[out][tap / 3][tap % 3][c] - w_zero[out]);
+        }
+        wrong += sum != (&y[0][0][0])[i];
+    }
+    register int64_t code __asm__("x0") = wrong != 0, call __asm__("x8") = 93;  // exit
+    __asm__ volatile("svc 0" : : "r"(code), "r"(call));
+}
+"""
+
+
+@pytest.mark.skipif(not shutil.which("qemu-aarch64") or find_zig() is None, reason="needs qemu-user and ziglang")
+@pytest.mark.parametrize("processor", ["generic", "apple_m1", "generic+i8mm"])
+@pytest.mark.parametrize(("left", "right"), [(U8, I8), (I8, U8)], ids=str)
+@pytest.mark.parametrize("zeros", [0, 1])
+def test_arm_has_the_same_sums(processor: str, left: np.dtype, right: np.dtype, zeros: int, tmp_path: Path) -> None:
+    """Where no instruction multiplies bytes, where one multiplies signed ones, and where one multiplies those of both kinds."""
+    routine = Routine("panels", "packed_sums", (left, right), ())
+    kinds = [f"#define X {left}_t", f"#define Y {right}_t", f"#define ZEROS {zeros}"]
+    heads = ["#include <stdbool.h>", "#include <stddef.h>", "#include <stdint.h>"]
+    text = [*heads, MEMORY, *kinds, f"#define FUNCTION {function_name(routine)}", *definitions(routine).values(), ARM]
+    (tmp_path / "main.c").write_text("\n".join(text))
+    flags = [
+        "-target",
+        "aarch64-linux-none",
+        f"-mcpu={processor}",
+        "-O2",
+        "-fwrapv",
+        "-w",
+        "-fno-builtin",
+        "-nostdlib",
+        "-static",
+    ]
+    environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(tmp_path / "zig")}
+    command = [str(find_zig()), "cc", *flags, "main.c", "-o", "main"]
+    subprocess.run(command, cwd=tmp_path, check=True, env=environment)
+    assert subprocess.run(["qemu-aarch64", "-cpu", "max", "main"], cwd=tmp_path).returncode == 0
 
 
 def test_sizes_may_be_symbols() -> None:

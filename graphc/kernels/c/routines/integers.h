@@ -26,15 +26,26 @@ struct graphc_integer_block_T {
     int64_t place, places, channels, step;  // `step`: how far rows of the result lie apart
 };
 
-// Fills up a row of parts to whole vectors.
-static inline void graphc_whole_row_T(graphc_part * row, int64_t count) {
-    for (; count % (GRAPHC_LANES * GRAPHC_PARTS); count++) row[count] = 0;
+// Fills up a row of bytes, or of parts, to whole vectors.
+static inline void graphc_whole_row_T(void * row, bool bytes, int64_t count) {
+    for (; bytes && count % (GRAPHC_LANES * 4); count++) ((uint8_t *) row)[count] = 0;
+    for (; !bytes && count % (GRAPHC_LANES * GRAPHC_PARTS); count++) ((graphc_part *) row)[count] = 0;
 }
 
-// `count` elements of what a place of the result meets, from element `from` on; outside of x is the zero point. May write up to
-// GRAPHC_SHORT_T parts behind the row, whose numbers are none.
-static inline void graphc_window_row_T(const struct graphc_integer_block_T * b, const struct graphc_window_T * s, int64_t number,
-                                       int64_t from, int64_t count, graphc_part * restrict row) {
+// Copies bytes, plus `shift`, which is 0 or turns their highest bit.
+static inline void graphc_shifted_bytes_T(const void * restrict from, int64_t count, int32_t shift, uint8_t * restrict to) {
+    const uint8_t * restrict const bytes = (const uint8_t *) from;
+    if (shift == 0) memcpy(to, bytes, (size_t) count);
+    for (int64_t i = 0; i < count && shift != 0; i++) to[i] = bytes[i] ^ 0x80;
+}
+
+// `count` elements of what a place of the result meets, from element `from` on, plus `shift`, as bytes or as parts; outside of x is the
+// zero point. May write up to GRAPHC_SHORT_T of them behind the row, whose numbers are none. `bytes` and `shift` are constants where this is called.
+static inline __attribute__((always_inline)) void graphc_window_row_T(const struct graphc_integer_block_T * b, const struct graphc_window_T * s,
+                                                                      int64_t number, int64_t from, int64_t count, bool bytes, int32_t shift,
+                                                                      void * row) {
+    uint8_t * const as_bytes = (uint8_t *) row;
+    graphc_part * restrict const as_parts = (graphc_part *) row;
     const int64_t pixel = s->groups * s->channels, place = b->place + number;
     const int64_t top = place / s->places_wide * s->stride_y - s->pad_y, left = place % s->places_wide * s->stride_x - s->pad_x;
     const T zero = b->x_zero[s->x_zeros > 1 ? place : 0];
@@ -46,27 +57,30 @@ static inline void graphc_window_row_T(const struct graphc_integer_block_T * b, 
         taps = together && ix >= 0 && ix + rest <= s->width ? rest : 1;
         const int64_t run = taps * s->channels - channel < count - done ? taps * s->channels - channel : count - done;
         if (iy < 0 || iy >= s->height || ix < 0 || ix >= s->width) {
-            for (int64_t i = 0; i < run; i++) row[done + i] = (graphc_part) zero;
+            if (bytes) memset(as_bytes + done, (uint8_t) (zero + shift), (size_t) run);
+            for (int64_t i = 0; i < run && !bytes; i++) as_parts[done + i] = (graphc_part) zero;
         } else {
             const int64_t at = (iy * s->width + ix) * pixel + channel;
             const T * restrict from_x = b->x + at;
-            const bool copied = sizeof(graphc_part) == sizeof(T) && run <= GRAPHC_SHORT_T && at + GRAPHC_SHORT_T <= size;
-            if (copied) memcpy(row + done, from_x, GRAPHC_SHORT_T);
-            for (int64_t i = 0; i < run && !copied; i++) row[done + i] = (graphc_part) from_x[i];
+            const bool copied = bytes && run <= GRAPHC_SHORT_T && at + GRAPHC_SHORT_T <= size;
+            if (copied) graphc_shifted_bytes_T(from_x, GRAPHC_SHORT_T, shift, as_bytes + done);
+            else if (bytes) graphc_shifted_bytes_T(from_x, run, shift, as_bytes + done);
+            for (int64_t i = 0; i < run && !bytes; i++) as_parts[done + i] = (graphc_part) from_x[i];
         }
         done += run;
         x += taps;
         if (x == s->kernel_width) x = 0, y++;
     }
-    graphc_whole_row_T(row, count);
+    graphc_whole_row_T(row, bytes, count);
 }
 
 // The same. Returns their sum.
-static inline int32_t graphc_summed_row_T(const struct graphc_integer_block_T * b, const struct graphc_window_T * s, int64_t number,
-                                          int64_t from, int64_t count, graphc_part * restrict row) {
-    graphc_window_row_T(b, s, number, from, count, row);
-    int32_t sum = 0;
-    for (int64_t i = 0; i < count; i++) sum += sizeof(graphc_part) == sizeof(T) ? (T) row[i] : row[i];
+static inline __attribute__((always_inline)) int32_t graphc_summed_row_T(const struct graphc_integer_block_T * b, const struct graphc_window_T * s,
+                                                                         int64_t number, int64_t from, int64_t count, bool bytes,
+                                                                         int32_t shift, void * row) {
+    graphc_window_row_T(b, s, number, from, count, bytes, shift, row);
+    int32_t sum = (int32_t) count * shift;
+    for (int64_t i = 0; i < count; i++) sum += bytes ? (T) (((const uint8_t *) row)[i] - shift) : ((const graphc_part *) row)[i];
     return sum;
 }
 
@@ -77,7 +91,7 @@ static inline int32_t graphc_kernel_row_T(const struct graphc_integer_block_T * 
     int32_t sum = 0;
     for (int64_t i = 0; i < count; i++) row[i] = (graphc_part) w[i];
     for (int64_t i = 0; i < count; i++) sum += w[i];
-    graphc_whole_row_T(row, count);
+    graphc_whole_row_T(row, sizeof(graphc_part) == 1, count);
     return sum;
 }
 
@@ -103,17 +117,17 @@ static inline void graphc_integer_part_T(const struct graphc_integer_block_T * b
     int32_t column_sums[GRAPHC_COLUMNS_T], column_zeros[GRAPHC_COLUMNS_T], row_sums[GRAPHC_TALL];
     const int64_t words = (deep + GRAPHC_PARTS - 1) / GRAPHC_PARTS;
     const int64_t high = s->last ? b->places : b->channels, wide = s->last ? b->channels : b->places;
-    const bool swapped = s->last ? (T) -1 < 0 : (I) -1 < 0, few = high <= GRAPHC_FEW_T;
+    const bool swapped = s->last ? (T) -1 < 0 : (I) -1 < 0, few = high <= GRAPHC_FEW_T, bytes = sizeof(graphc_part) == 1;
     for (int64_t top = 0; top < high; top += GRAPHC_TALL) {
         const int64_t tall = high - top < GRAPHC_TALL ? high - top : GRAPHC_TALL;
         for (int64_t n = 0; n < tall; n++) {
             graphc_part * const row = rows + n * GRAPHC_DEPTH_T;
-            row_sums[n] = s->last ? graphc_summed_row_T(b, s, top + n, from, deep, row) : graphc_kernel_row_T(b, all, top + n, from, deep, row);
+            row_sums[n] = s->last ? graphc_summed_row_T(b, s, top + n, from, deep, bytes, 0, row) : graphc_kernel_row_T(b, all, top + n, from, deep, row);
         }
         for (int64_t j = 0; j < wide && top == 0; j++) {
             graphc_part * const line = lines + j % GRAPHC_LANES * GRAPHC_DEPTH_T;
             column_zeros[j] = s->last ? b->w_zero[s->w_zeros > 1 ? j : 0] : b->x_zero[0];
-            column_sums[j] = s->last ? graphc_kernel_row_T(b, all, j, from, deep, line) : graphc_summed_row_T(b, s, j, from, deep, line);
+            column_sums[j] = s->last ? graphc_kernel_row_T(b, all, j, from, deep, line) : graphc_summed_row_T(b, s, j, from, deep, bytes, 0, line);
             column_sums[j] -= (int32_t) deep * column_zeros[j];
             for (int64_t n = 0; n < tall && few; n++) {
                 const int32_t sum = graphc_dot(swapped, rows + n * GRAPHC_DEPTH_T, line, words);

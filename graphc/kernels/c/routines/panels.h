@@ -2,13 +2,15 @@
 // around: of convolutions, whose images have their channels last before and after, and of matrices as convolutions without places. What
 // is done with a sum is done on the way out: it is scaled, and becomes a byte.
 #include "types.h"
+#include "byte_dots.h"
+#include "byte_tiles.h"
 #include "integers.h"
 
-// Rows of columns: how many columns of the result a packed panel has, how many panels and how many places are computed at once.
-enum { GRAPHC_PACKED_T = 32, GRAPHC_BROAD_T = 4, GRAPHC_HIGH_T = 64, GRAPHC_QUAD_T = 4 };
+// How many columns of the result a packed panel has, how many panels and how many places are computed at once.
+enum { GRAPHC_PACKED_T = 32, GRAPHC_BROAD_T = 4, GRAPHC_HIGH_T = 128 / GRAPHC_BYTE_TALL * GRAPHC_BYTE_TALL };
 
-// Of how many rows a matrix unit multiplies.
-enum { GRAPHC_LEAST_TALL_T = 8 };
+// Of how many rows a matrix unit multiplies, and of how many the words are sorted by whether their pairs have room.
+enum { GRAPHC_LEAST_TALL_T = 8, GRAPHC_SORTED_T = 4 };
 
 // Kernels as panels[out / 32][kernel height * kernel width * channels / 4][32][4], filled up with zeros. The image is
 // x[batch][height][width][channels], the result y[batch][place][out].
@@ -31,47 +33,44 @@ struct graphc_columns_T {
     float factor[GRAPHC_BROAD_T * GRAPHC_PACKED_T];
 };
 
-// A part of a panel as the words that are multiplied: as it lies where they are of bytes.
-static inline const graphc_loose_words * graphc_opened_T(const I * restrict panel, int64_t quads, graphc_words * room) {
-    if (sizeof(graphc_part) == sizeof(I)) return (const graphc_loose_words *) panel;
-    graphc_part * restrict to = (graphc_part *) room;
-    for (int64_t k = 0; k < quads; k++) {
-        for (int j = 0; j < GRAPHC_PACKED_T; j++) {
-            for (int p = 0; p < GRAPHC_QUAD_T; p++) {
-                to[((2 * k + p / 2) * GRAPHC_PACKED_T + j) * 2 + p % 2] = (graphc_part) panel[(k * GRAPHC_PACKED_T + j) * GRAPHC_QUAD_T + p];
-            }
-        }
-    }
-    return (const graphc_loose_words *) room;
-}
-
-// Adds products of `tall` rows with a panel of `words` words to sums[tall][GRAPHC_PACKED_T].
-static inline __attribute__((always_inline)) void graphc_panel_dots_T(int tall, const graphc_part * rows, int64_t step,
-                                                                      const graphc_loose_words * panel, int64_t words, bool more,
-                                                                      graphc_words * sums) {
+// Adds products of rows with a panel of `words` words to sums[high][GRAPHC_PACKED_T]. `largest` are the rows' largest bytes, or NULL.
+static inline void graphc_panel_part_T(int64_t high, const uint8_t * rows, int64_t step, const uint8_t * panel, int64_t words, bool more,
+                                       const uint8_t * largest, int32_t * sums) {
     enum { across = GRAPHC_PACKED_T / GRAPHC_LANES };
-    for (int j = 0; j < across; j += 2) graphc_dots((T) -1 < 0, tall, rows, step, panel + j, across, words, more, sums + j, across);
-}
-
-// The same for any number of rows.
-static inline void graphc_panel_part_T(int64_t high, const graphc_part * rows, int64_t step, const graphc_loose_words * panel,
-                                       int64_t words, bool more, int32_t * sums) {
+    const bool swapped = (T) -1 < 0;
 #if defined(GRAPHC_HAS_TILES)
     if (high >= GRAPHC_LEAST_TALL_T && words > 0 && graphc_has_tiles()) {
-        const uint8_t * const from = (const uint8_t *) panel;
-        if ((T) -1 < 0) graphc_signed_tiles(high, (const uint8_t *) rows, step, from, words, more, sums);
-        else graphc_unsigned_tiles(high, (const uint8_t *) rows, step, from, words, more, sums);
+        if (swapped) graphc_signed_tiles(high, rows, step, panel, words, more, sums);
+        else graphc_unsigned_tiles(high, rows, step, panel, words, more, sums);
         return;
     }
 #endif
-    for (int64_t i = 0, tall; i < high; i += tall) {
-        graphc_words * const to = (graphc_words *) (sums + i * GRAPHC_PACKED_T);
-        const graphc_part * const from = rows + i * step;
-        const int64_t rest = high - i;
-        if (rest >= GRAPHC_TALL) graphc_panel_dots_T(tall = GRAPHC_TALL, from, step, panel, words, more, to);
-        else if (rest >= 4) graphc_panel_dots_T(tall = 4, from, step, panel, words, more, to);
-        else if (rest >= 2) graphc_panel_dots_T(tall = 2, from, step, panel, words, more, to);
-        else graphc_panel_dots_T(tall = 1, from, step, panel, words, more, to);
+    for (int j = 0; j < across; j += 2) {
+        const graphc_loose_words * const columns = (const graphc_loose_words *) panel + j;
+        const struct graphc_order * order = NULL;
+#if defined(GRAPHC_ADDS_PAIRS_OF_BYTES)
+        struct graphc_order sorted;
+        if (largest != NULL) graphc_sort_words(swapped, largest, columns, across, words, &sorted), order = &sorted;
+#else
+        (void) largest;
+#endif
+        for (int64_t i = 0, tall; i < high; i += tall) {
+            graphc_words * const to = (graphc_words *) (sums + i * GRAPHC_PACKED_T) + j;
+            const uint8_t * const from = rows + i * step;
+            const int64_t rest = high - i;
+            if (rest >= GRAPHC_BYTE_TALL) graphc_byte_dots(swapped, tall = GRAPHC_BYTE_TALL, from, step, columns, across, order, words, more, to, across);
+            else if (rest >= 4) graphc_byte_dots(swapped, tall = 4, from, step, columns, across, order, words, more, to, across);
+            else if (rest >= 2) graphc_byte_dots(swapped, tall = 2, from, step, columns, across, order, words, more, to, across);
+            else graphc_byte_dots(swapped, tall = 1, from, step, columns, across, order, words, more, to, across);
+        }
+    }
+}
+
+// The largest byte of all rows, which are `step` bytes apart, at each place of them.
+static inline void graphc_largest_bytes_T(int64_t high, const uint8_t * restrict rows, int64_t step, int64_t count, uint8_t * restrict largest) {
+    for (int64_t k = 0; k < count; k++) largest[k] = 0;
+    for (int64_t i = 0; i < high; i++, rows += step) {
+        for (int64_t k = 0; k < count; k++) largest[k] = rows[k] > largest[k] ? rows[k] : largest[k];
     }
 }
 
@@ -121,39 +120,46 @@ static inline void graphc_finish_panel_T(const struct graphc_finish_T * f, const
 static inline void graphc_panel_block_T(const struct graphc_packed_T * p, const struct graphc_integer_block_T * b, const struct graphc_finish_T * f,
                                         int64_t j, int64_t panels, uint8_t * y) {
     _Alignas(64) int32_t sums[GRAPHC_BROAD_T * GRAPHC_HIGH_T * GRAPHC_PACKED_T];
-    _Alignas(64) graphc_part rows[GRAPHC_HIGH_T * GRAPHC_DEPTH_T + GRAPHC_SHORT_T];
-    _Alignas(64) graphc_words opened[sizeof(graphc_part) == sizeof(I) ? 1 : GRAPHC_PACKED_T / GRAPHC_LANES * GRAPHC_WORDS_T];
+    _Alignas(64) uint8_t rows[GRAPHC_HIGH_T * GRAPHC_DEPTH_T + GRAPHC_SHORT_T], room[GRAPHC_DEPTH_T];
     struct graphc_columns_T columns;
     int32_t row_sums[GRAPHC_HIGH_T] = {0};
     const struct graphc_window_T * const s = &p->window;
-    const int64_t taps = s->kernel_height * s->kernel_width, all = taps * s->channels, quads = (all + GRAPHC_QUAD_T - 1) / GRAPHC_QUAD_T;
+    const int64_t taps = s->kernel_height * s->kernel_width, all = taps * s->channels, quads = (all + GRAPHC_QUAD - 1) / GRAPHC_QUAD;
     const int64_t first = j * GRAPHC_PACKED_T, wide = s->out - first < panels * GRAPHC_PACKED_T ? s->out - first : panels * GRAPHC_PACKED_T;
+    const int32_t row_shift = graphc_row_shift((T) -1 < 0), panel_shift = graphc_panel_shift((T) -1 < 0);
     int32_t zeros = 0;
     for (int64_t q = 0; q < panels * GRAPHC_PACKED_T; q++) {
         const int64_t at = first + (q < wide ? q : 0);
-        columns.zero[q] = b->w_zero[s->w_zeros > 1 ? at : 0];
-        columns.offset[q] = f->bias[s->biases > 1 ? at : 0] - b->x_zero[0] * (f->sums[at] - (int32_t) all * columns.zero[q]);
+        columns.zero[q] = b->w_zero[s->w_zeros > 1 ? at : 0] + panel_shift;
+        const int32_t total = f->sums[at] + (int32_t) all * (panel_shift - columns.zero[q]);
+        columns.offset[q] = f->bias[s->biases > 1 ? at : 0] - (b->x_zero[0] + row_shift) * total;
         columns.factor[q] = f->factor != NULL ? f->factor[p->factors > 1 ? at : 0] : 0;
         zeros |= columns.zero[q];
     }
     const bool lies = taps == 1 && s->stride_y == 1 && s->stride_x == 1 && s->pad_y == 0 && s->pad_x == 0;
     const bool same = s->places_high == s->height && s->places_wide == s->width;
-    const bool direct = lies && same && sizeof(graphc_part) == sizeof(T) && s->channels % GRAPHC_QUAD_T == 0 && zeros == 0;
+    const bool direct = lies && same && row_shift == 0 && s->channels % GRAPHC_QUAD == 0 && zeros == 0;
     const int64_t parts = all > 0 ? (all + GRAPHC_DEPTH_T - 1) / GRAPHC_DEPTH_T : 1, each = ((all + parts - 1) / parts + 63) / 64 * 64;
     const int64_t size = f->zero != NULL ? 1 : sizeof(int32_t);
+#if defined(GRAPHC_ADDS_PAIRS_OF_BYTES)
+    uint8_t * const largest = b->places >= GRAPHC_SORTED_T ? room : NULL;
+#else
+    uint8_t * const largest = NULL;
+#endif
     for (int64_t part = 0; part < parts; part++) {
-        const int64_t k = part * each, deep = all - k < each ? all - k : each, words = (deep + GRAPHC_PARTS - 1) / GRAPHC_PARTS;
+        const int64_t k = part * each, deep = all - k < each ? all - k : each, words = (deep + GRAPHC_QUAD - 1) / GRAPHC_QUAD;
+        const int64_t step = direct ? s->channels : (deep + 63) / 64 * 64;
         for (int64_t i = 0; i < b->places && !direct; i++) {
-            graphc_part * const row = rows + i * GRAPHC_DEPTH_T;
-            if (zeros == 0) graphc_window_row_T(b, s, i, k, deep, row);
-            else row_sums[i] += graphc_summed_row_T(b, s, i, k, deep, row);
+            uint8_t * const row = rows + i * step;
+            if (zeros == 0) graphc_window_row_T(b, s, i, k, deep, true, row_shift, row);
+            else row_sums[i] += graphc_summed_row_T(b, s, i, k, deep, true, row_shift, row);
         }
-        const graphc_part * const from = direct ? (const graphc_part *) (b->x + b->place * s->channels + k) : rows;
+        const uint8_t * const from = direct ? (const uint8_t *) (b->x + b->place * s->channels + k) : rows;
+        if (largest != NULL) graphc_largest_bytes_T(b->places, from, step, words * GRAPHC_QUAD, largest);
         for (int64_t q = 0; q < panels; q++) {
-            const I * const panel = b->w + ((j + q) * quads + k / GRAPHC_QUAD_T) * GRAPHC_PACKED_T * GRAPHC_QUAD_T;
-            const graphc_loose_words * const lines = graphc_opened_T(panel, (deep + GRAPHC_QUAD_T - 1) / GRAPHC_QUAD_T, opened);
+            const uint8_t * const panel = (const uint8_t *) b->w + ((j + q) * quads + k / GRAPHC_QUAD) * GRAPHC_PACKED_T * GRAPHC_QUAD;
             int32_t * const found = sums + (parts > 1 ? q * GRAPHC_HIGH_T * GRAPHC_PACKED_T : 0);
-            graphc_panel_part_T(b->places, from, direct ? s->channels : GRAPHC_DEPTH_T, lines, words, part > 0, found);
+            graphc_panel_part_T(b->places, from, step, panel, words, part > 0, largest, found);
             if (part + 1 < parts) continue;
             const int64_t left = wide - q * GRAPHC_PACKED_T, count = left < GRAPHC_PACKED_T ? left : GRAPHC_PACKED_T;
             uint8_t * const to = y + q * GRAPHC_PACKED_T * size;
@@ -172,7 +178,7 @@ static inline void graphc_panels_T(const T * x, const I * w, const T * x_zero, c
     int64_t wide = GRAPHC_BROAD_T, down = (places + GRAPHC_HIGH_T - 1) / GRAPHC_HIGH_T;
     while (wide > 1 && s->batches * down * ((panels + wide - 1) / wide) < 4 * nth) wide /= 2;
     const int64_t across = (panels + wide - 1) / wide;
-    const int64_t tiles = (places + GRAPHC_TALL - 1) / GRAPHC_TALL;
+    const int64_t tiles = (places + GRAPHC_BYTE_TALL - 1) / GRAPHC_BYTE_TALL;
     while (down < tiles && s->batches * down * across < 4 * nth) down *= 2;
     if (s->batches * across % nth != 0 && down < tiles) down = (down + nth - 1) / nth * nth;  // each thread has as many
     down = down < tiles ? down : tiles;
@@ -181,7 +187,7 @@ static inline void graphc_panels_T(const T * x, const I * w, const T * x_zero, c
     for (int64_t unit = units * ith / nth; unit < units * (ith + 1) / nth; unit++) {
         const int64_t within = unit % (across * down), batch = unit / (across * down);
         const int64_t row = many ? within / across : within % down, panel = (many ? within % across : within / down) * wide;
-        const int64_t place = tiles * row / down * GRAPHC_TALL, end = tiles * (row + 1) / down * GRAPHC_TALL;
+        const int64_t place = tiles * row / down * GRAPHC_BYTE_TALL, end = tiles * (row + 1) / down * GRAPHC_BYTE_TALL;
         const struct graphc_integer_block_T block = {
             .x = x + batch * s->height * s->width * s->channels, .w = w, .x_zero = x_zero, .w_zero = w_zero,
             .place = place, .places = (end < places ? end : places) - place,
