@@ -21,10 +21,10 @@ from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Concat, Expand, Pad, Reshape, Slice, Transpose
 from graphc.ops.narrow import BitCast, Decode, Encode
 from graphc.ops.norm import LRN, BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LpNorm, RMSNorm
-from graphc.ops.panels import PackedConv
+from graphc.ops.panels import DepthwiseConv, PackedConv
 from graphc.ops.pointwise import Binary, Cast, Unary, Where
 from graphc.ops.pool import AveragePool, MaxPool
-from graphc.ops.quantized import Dequantize, Quantize, QuantizedSum, Requantize, ScaledMatMul
+from graphc.ops.quantized import ByteTable, Dequantize, Quantize, QuantizedBinary, Requantize, ScaledMatMul
 from graphc.ops.random import Random
 from graphc.ops.recurrent import Recurrent
 from graphc.ops.reduce import KINDS, Reduce
@@ -172,6 +172,9 @@ USES: dict[str, list[Use]] = {
         use(packed_conv(), *packed_(), Input((), F32), label="scaled"),
         use(packed_conv(), *packed_(), Input((), F32), x(), label="bytes"),
     ],
+    "DepthwiseConv": [
+        use(DepthwiseConv((1, 1), (1, 1), (1, 1), (1, 1)), x(1, 8, 8, 32), *bytes_((), (3, 3, 32))[1:], label="int32")
+    ],
     "ChannelsLast": [use(ChannelsLast(), x(1, 32, 8, 8))],
     "ChannelsFirst": [use(ChannelsFirst(), x(1, 8, 8, 32))],
     "ScaledMatMul": [
@@ -180,9 +183,10 @@ USES: dict[str, list[Use]] = {
     ],
     "Dequantize": [use(Dequantize(), x(2, 8), Input((), F32), x())],
     "Quantize": [Use(lambda dtype: Quantize(), (Input((2, 8), F32), Input((), F32), x()))],
-    "QuantizedSum": [
-        use(QuantizedSum(), x(2, 8), Input((), F32), x(), x(2, 8), Input((), F32), x(), Input((), F32), x())
+    "QuantizedBinary": [
+        use(QuantizedBinary("Add"), x(2, 8), Input((), F32), x(), x(2, 8), Input((), F32), x(), Input((), F32), x())
     ],
+    "ByteTable": [use(ByteTable(), x(2, 8), Input((256,), I8, weight=True))],
     "Requantize": [Use(lambda dtype: Requantize(), (Input((2, 8), I32), Input((), F32), x()))],
     "MaxPool": [
         use(window(MaxPool), x(1, 4, 8, 8)),

@@ -19,10 +19,10 @@ from graphc.ops.integers import ChannelsFirst, ChannelsLast, IntegerConv, Intege
 from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Concat, Expand, Pad, Reshape, Slice, Transpose
 from graphc.ops.narrow import ROUNDING, WIDTHS, BitCast, Encode
-from graphc.ops.panels import QUAD, WIDE, PackedConv
+from graphc.ops.panels import QUAD, WIDE, DepthwiseConv, PackedConv
 from graphc.ops.pointwise import Binary, Cast, Unary, Where
 from graphc.ops.pool import AveragePool, MaxPool
-from graphc.ops.quantized import SMALL, Dequantize, Quantize, QuantizedSum, Requantize
+from graphc.ops.quantized import SMALL, ByteTable, Dequantize, Quantize, QuantizedBinary, Requantize
 from graphc.ops.random import KINDS as RANDOM_KINDS
 from graphc.ops.random import Random
 from graphc.ops.recurrent import CELLS, UNITS, Recurrent
@@ -521,14 +521,32 @@ def packed_conv(d: Draw) -> Sample:
     ]  # fmt: skip
 
 
-def quantized_sum(d: Draw) -> Sample:
+def depthwise_conv(d: Draw) -> Sample:
+    left, right = d.pick([U8, I8]), d.pick([U8, I8])
+    channels, kernel = d.pick([16, 17, 32, 40, 70]), (d.number(1, 3), d.number(1, 3))
+    x = (d.size(1, 2), d.size(5, 9), d.size(5, 9), channels)
+    settings = [tuple(d.number(low, 2) for _ in range(2)) for low in (1, 1, 0, 0)]
+    w, factor = d.array(right, (*kernel, channels)), d.pick([(), (channels,)])
+    finish = [(d.random.uniform(1e-5, 1e-2, factor).astype(F32), factor), (d.array(d.pick([U8, I8]), ()), ())]
+    return DepthwiseConv(*settings), [
+        (d.array(left, x), x), (w, w.shape), *zeros(d, (left, right), 1, channels), *finish[: d.number(0, 2)]
+    ]  # fmt: skip
+
+
+def quantized_binary(d: Draw) -> Sample:
     shape = d.shape()
+    repeated = tuple(d.pick([size, size, 1]) for size in shape)
     found: list[tuple[np.ndarray, tuple[Dim, ...]]] = []
-    for summand in (True, True, False):
+    for operand in (shape, repeated, None):
         one, dtype = d.pick([(), (1,)]), d.pick(SMALL)
-        found += [(d.array(dtype, shape), shape)] if summand else []
+        found += [(d.array(dtype, operand), operand)] if operand is not None else []
         found += [(d.random.uniform(0.01, 4, one).astype(F32), one), (d.array(dtype, one), one)]
-    return QuantizedSum(), found
+    return QuantizedBinary(d.pick(["Add", "Mul"])), found
+
+
+def byte_table(d: Draw) -> Sample:
+    shape = d.shape()
+    return ByteTable(), [(d.array(d.pick([U8, I8]), shape), shape), (d.array(d.pick([U8, I8]), (256,)), (256,))]
 
 
 DRAWS: dict[str, Callable[[Draw], Sample]] = {
@@ -555,7 +573,9 @@ DRAWS: dict[str, Callable[[Draw], Sample]] = {
     "PackedConv": packed_conv,
     "ChannelsLast": channels_last,
     "ChannelsFirst": channels_first,
-    "QuantizedSum": quantized_sum,
+    "DepthwiseConv": depthwise_conv,
+    "QuantizedBinary": quantized_binary,
+    "ByteTable": byte_table,
     "Dequantize": scaled(Dequantize),
     "Quantize": scaled(Quantize),
     "Requantize": scaled(Requantize),

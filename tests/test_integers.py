@@ -200,7 +200,8 @@ void _start(void) {
         for (int tap = 0; tap < 9; tap++) {
             const int from = row + tap / 3 - 1, at = column + tap % 3 - 1;
             const int within = from >= 0 && from < HIGH && at >= 0 && at < WIDE;
-            for (int c = 0; within && c < CHANNELS; c++) sum += (x[from][at][c] - x_zero) * (w[out][tap / 3][tap % 3][c] - w_zero[out]);
+            const Y * const kernel = w[out][tap / 3][tap % 3];
+            for (int c = 0; within && c < CHANNELS; c++) sum += (x[from][at][c] - x_zero) * (kernel[c] - w_zero[out]);
         }
         wrong += sum != (&y[0][0][0])[i];
     }

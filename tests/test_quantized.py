@@ -153,26 +153,52 @@ FIRES = {
         %t = IntegerMatMul[transpose_b=True](%x, %w, %z, %v, %b)
         %y = Dequantize(%t, %f, %none)
         return y=%y""",
-    "quantized_sum": """graph g(%x: uint8[2, 3], %y: int8[2, 3])
+    "depthwise_convolution": """graph g(%x: uint8[1, 18, 6, 7])
+        %w: int8[18, 1, 3, 3] = constant
+        %z: uint8[] = constant(3)
+        %v: int8[18] = constant(2)
+        %b: int32[] = constant(41)
+        %f: float32[18, 1, 1] = constant(0.002)
+        %t = IntegerConv[strides=(2, 1), dilations=(1, 1), pads_before=(1, 0), pads_after=(0, 1), group=18](%x, %w, %z, %v, %b)
+        %y = Requantize(%t, %f, %z)
+        return y=%y""",
+    "quantized_binary": """graph g(%x: uint8[2, 3], %y: int8[2, 1])
         %s: float32[] = constant(0.3)
         %r: float32[1] = constant(0.7)
         %z: uint8[] = constant(3)
         %v: int8[1] = constant(2)
         %a = Dequantize(%x, %s, %z)
         %b = Dequantize(%y, %r, %v)
-        %c = Add(%a, %b)
+        %c = Mul(%b, %a)
         %q = Quantize(%c, %r, %z)
         return q=%q""",
+    "byte_function": """graph g(%x: int8[2, 3])
+        %s: float32[1] = constant(0.05)
+        %r: float32[] = constant(0.02)
+        %z: int8[1] = constant(3)
+        %v: uint8[] = constant(9)
+        %h: float32[1, 1] = constant(0.5)
+        %a = Dequantize(%x, %s, %z)
+        %b = Sigmoid(%a)
+        %c = Mul(%b, %a)
+        %d = Add(%c, %h)
+        %q = Quantize(%d, %r, %v)
+        return q=%q""",
+    "table_with_channels_last": """graph g(%x: uint8[2, 4, 5, 3])
+        %t: uint8[256] = constant(7)
+        %a = ChannelsFirst(%x)
+        %y = ByteTable(%a, %t)
+        return y=%y""",
     "channels_stay": """graph g(%x: uint8[2, 4, 5, 3])
         %a = ChannelsFirst(%x)
         %y = ChannelsLast(%a)
         return y=%y""",
-    "sum_with_channels_last": """graph g(%x: uint8[2, 4, 5, 3], %y: uint8[2, 4, 5, 3])
+    "binary_with_channels_last": """graph g(%x: uint8[2, 4, 5, 3], %y: uint8[2, 4, 5, 3])
         %s: float32[] = constant(0.3)
         %z: uint8[] = constant(3)
         %a = ChannelsFirst(%x)
         %b = ChannelsFirst(%y)
-        %c = QuantizedSum(%a, %s, %z, %b, %s, %z, %s, %z)
+        %c = QuantizedBinary[function='Add'](%a, %s, %z, %b, %s, %z, %s, %z)
         return c=%c""",
     "windows_with_channels_last": """graph g(%x: uint8[2, 7, 5, 3])
         %a = ChannelsFirst(%x)
@@ -180,7 +206,7 @@ FIRES = {
         return m=%m""",
 }
 
-ALWAYS = {"channels_stay", "sum_with_channels_last"}
+ALWAYS = {"channels_stay", "binary_with_channels_last", "table_with_channels_last"}
 """The rules that never refuse."""
 
 
@@ -219,7 +245,9 @@ REFUSES = {
     "packed_scaled_product": changed("packed_scaled_product", ("int8[20, 40]", "int8[8, 40]"), ("20]", "8]")),
     "windows_with_channels_last": changed("windows_with_channels_last", ("7, 5, 3]", "7, 5, 3, 3]"), ("(3, 2)", "(3, 2, 2)"),
         ("(2, 1)", "(2, 1, 1)"), ("(1, 2)", "(1, 2, 1)"), ("(1, 0)", "(1, 0, 0)"), ("(0, 1)", "(0, 1, 0)")),
-    "quantized_sum": changed("quantized_sum", ("%y: int8[2, 3]", "%y: int8[3]")),
+    "depthwise_convolution": changed("depthwise_convolution", ("18, 1, 3, 3", "18, 1, 9, 9"), ("6, 7]", "16, 17]")),
+    "quantized_binary": changed("quantized_binary", ("%x: uint8[2, 3]", "%x: uint8[1, 3]")),
+    "byte_function": changed("byte_function", ("%h: float32[1, 1] = constant(0.5)", "%h: float32[1, 3] = constant(0.5)")),
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from graphc.errors import ShapeError
 from graphc.ir.graph import Value
 from graphc.ir.types import F32, I8, I16, I32, I64, U8, TensorType
-from graphc.ops.base import Emit, Op, broadcast_shapes
+from graphc.ops.base import Emit, Op, Routine, broadcast_shapes
 from graphc.ops.collapse import MAX_RANK
 from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Reshape, Slice
@@ -107,18 +107,23 @@ class Requantize(Op):
 
 
 @dataclass(frozen=True)
-class QuantizedSum(Op):
-    """a, a_scale, a_zero, b, b_scale, b_zero, scale, zero -> the sum of two quantized tensors of the same shape, quantized: what
-    Dequantize, Add and Quantize give one after the other. Scales and zero points are one number each."""
+class QuantizedBinary(Op):
+    """a, a_scale, a_zero, b, b_scale, b_zero, scale, zero -> the sum (`Add`) or the product (`Mul`) of two quantized tensors,
+    quantized: what Dequantize, the function and Quantize give one after the other. The second broadcasts to the first; scales and
+    zero points are one number each."""
+
+    function: str
 
     def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
         """Small integers, each with a zero point of its type -> the last zero point's type."""
         a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = inputs
         floats = all(each.dtype == F32 for each in (a_scale, b_scale, scale))
-        alike = (a.shape, a.dtype, b.dtype) == (b.shape, a_zero.dtype, b_zero.dtype)
+        alike = (a.dtype, b.dtype) == (a_zero.dtype, b_zero.dtype) and a.rank == b.rank
         numbers = all(each.size == 1 for each in (a_scale, a_zero, b_scale, b_zero, scale, zero))
         if not (floats and alike and numbers and {a.dtype, b.dtype, zero.dtype} <= set(SMALL)):
             raise ShapeError(f"{self.name} does not take {', '.join(map(str, inputs))}")
+        if self.function not in ("Add", "Mul") or broadcast_shapes(a.shape, b.shape) != a.shape:
+            raise ShapeError(f"{self.name} has no {self.function} of {a} and {b}")
         return (TensorType(zero.dtype, a.shape),)
 
     def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -128,18 +133,47 @@ class QuantizedSum(Op):
         )
         (first,), (second,) = Dequantize().eval(a, a_scale, a_zero), Dequantize().eval(b, b_scale, b_zero)
         with np.errstate(all="ignore"):
-            return Quantize().eval(first + second, scale, zero)
+            return Quantize().eval(first + second if self.function == "Add" else first * second, scale, zero)
 
     def element(self, k: Kernel, index: Sequence[Scalar], *inputs: TensorType) -> Scalar | None:
-        """One sum."""
+        """One sum, or product."""
         a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = (
-            k.load(i, index if i in (0, 3) else [k.const(0, I64)] * each.rank) for i, each in enumerate(inputs)
+            load_broadcast(k, i, each, index) if i in (0, 3) else k.load(i, [k.const(0, I64)] * each.rank)
+            for i, each in enumerate(inputs)
         )
         first, second = (
             (k.cast(x, F32) - k.cast(middle, F32)) * by
             for x, by, middle in ((a, a_scale, a_zero), (b, b_scale, b_zero))
         )
-        return saturated_scalar(k, k.call("rint", (first + second) / scale), zero, inputs[-1].dtype)
+        found = first + second if self.function == "Add" else first * second
+        return saturated_scalar(k, k.call("rint", found / scale), zero, inputs[-1].dtype)
+
+
+@dataclass(frozen=True)
+class ByteTable(Op):
+    """x, table -> the number that the table has for each byte, the least byte's first."""
+
+    def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
+        """int8 or uint8, and bytes [256] -> the table's type."""
+        x, table = inputs
+        if not {x.dtype, table.dtype} <= {U8, I8} or table.shape != (256,):
+            raise ShapeError(f"{self.name} does not take {x} and {table}")
+        return (TensorType(table.dtype, x.shape),)
+
+    def eval(self, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        """See `Op.eval`."""
+        x, table = inputs
+        return (table[x.astype(np.int64) - np.iinfo(x.dtype).min],)
+
+    def element(self, k: Kernel, index: Sequence[Scalar], *inputs: TensorType) -> Scalar | None:
+        """One number of the table."""
+        least = k.const(int(np.iinfo(inputs[0].dtype).min), I64)
+        return k.load(1, [k.cast(k.load(0, index), I64) - least])
+
+    def routine(self, *inputs: TensorType) -> Routine | None:
+        """The same in fewer instructions."""
+        x, table = inputs
+        return Routine("table", "byte_table", (x.dtype, table.dtype), (x.size,))
 
 
 @dataclass(frozen=True)

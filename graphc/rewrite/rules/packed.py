@@ -1,5 +1,6 @@
 """Rules for products and convolutions of bytes whose matrices and kernels are known: these are packed once, and what is done with
-a sum is done before it is written, so that from one to the next go bytes, with their channels last. No bit changes.
+a sum is done before it is written, so that from one to the next go bytes, with their channels last. What is computed of one byte
+alone is looked up. But for what functions are rounded by, no bit changes.
 
 What scales sums must have been found before: these rules are applied behind those of `quantize.py`.
 """
@@ -9,13 +10,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from graphc.ir.graph import Node, Value
-from graphc.ops.base import Emit
+from graphc.ops.activations import Activation
+from graphc.ops.base import Emit, broadcast_shapes
 from graphc.ops.integers import (
     BYTES,
     FEWEST,
     ONE_MORE,
-    SHORTEST,
     ChannelsFirst,
     ChannelsLast,
     IntegerConv,
@@ -23,15 +26,19 @@ from graphc.ops.integers import (
     flipped,
 )
 from graphc.ops.matmul import swap
-from graphc.ops.movement import Reshape
-from graphc.ops.panels import PackedConv, packed
+from graphc.ops.movement import Reshape, Transpose
+from graphc.ops.panels import LEAST_CHANNELS, MOST_TAPS, DepthwiseConv, PackedConv, packed
+from graphc.ops.pointwise import Binary, Unary
 from graphc.ops.pool import MaxPool
-from graphc.ops.quantized import QuantizedSum
+from graphc.ops.quantized import ByteTable, Dequantize, Quantize, QuantizedBinary
 from graphc.rewrite.engine import Refusal, Site, rule
-from graphc.shapes import is_static, product
+from graphc.shapes import Dim, is_static, product
 
 PRODUCT = PackedConv((1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
 """A product of matrices."""
+
+SHORTEST_PACKED = 8
+"""Products in a sum from which on what is packed is faster than float32."""
 
 
 @rule("Requantize(total := IntegerConv(x, w, x_zero, w_zero, bias), factor, zero)")
@@ -50,6 +57,25 @@ def packed_convolution(
     return emit(ChannelsFirst(), _packed(emit, PackedConv(*settings), x, w, x_zero, w_zero, bias, factor, zero))
 
 
+@rule("Requantize(total := IntegerConv(x, w, x_zero, w_zero, bias), factor, zero)")
+def depthwise_convolution(
+    emit: Site, total: Node, x: Value, w: Value, x_zero: Value, w_zero: Value, bias: Value, factor: Value, zero: Value
+) -> Value | Refusal:
+    """The same of kernels that have a channel each; these are stored with their channels last too."""
+    op = total.op
+    assert isinstance(op, IntegerConv)
+    if len(op.strides) != 2 or op.channels_last or not op.group == w.shape[0] == x.shape[1]:
+        return Refusal("not over two axes, or not a kernel for each channel")
+    if w.shape[0] < LEAST_CHANNELS or product(w.shape[2:]) > MOST_TAPS:
+        return Refusal("there are few channels, or the kernels are large")
+    if reason := _unfinished(emit, w, w.shape[0], total.outputs[0], 1, factor, zero):
+        return Refusal(reason)
+    settings: Any = (op.strides, op.dilations, op.pads_before, op.pads_after)
+    kernels = emit(Transpose((1, 2, 0)), emit(Reshape((w.shape[0], *w.shape[2:])), w))
+    more = _flat(emit, x_zero, w_zero, bias, factor, zero)
+    return emit(ChannelsFirst(), emit(DepthwiseConv(*settings), emit(ChannelsLast(), x), kernels, *more))
+
+
 @rule("Requantize(total := IntegerMatMul(a, b, a_zero, b_zero, bias), factor, zero)")
 def packed_product(
     emit: Site, total: Node, a: Value, b: Value, a_zero: Value, b_zero: Value, bias: Value, factor: Value, zero: Value
@@ -66,9 +92,15 @@ def packed_scaled_product(
     return _packed_product(emit, total, a, b, a_zero, b_zero, bias, factor)
 
 
-@rule("Quantize(Add(Dequantize(a, a_scale, a_zero), Dequantize(b, b_scale, b_zero)), scale, zero)")
-def quantized_sum(
+@rule(
+    *(
+        f"Quantize(m := {function}(Dequantize(a, a_scale, a_zero), Dequantize(b, b_scale, b_zero)), scale, zero)"
+        for function in ("Add", "Mul")
+    )
+)
+def quantized_binary(
     emit: Emit,
+    m: Node,
     a: Value,
     a_scale: Value,
     a_zero: Value,
@@ -78,13 +110,44 @@ def quantized_sum(
     scale: Value,
     zero: Value,
 ) -> Value | Refusal:
-    """A sum of bytes that becomes bytes is computed in one step."""
+    """A sum or a product of bytes that becomes bytes is computed in one step."""
     numbers = (a_scale, a_zero, b_scale, b_zero, scale, zero)
     if any(each.type.size != 1 for each in numbers):
         return Refusal("there are more scales or zero points than one")
-    if a.shape != b.shape or not {a.dtype, b.dtype} <= set(BYTES):
-        return Refusal("not two tensors of bytes of the same shape")
-    return emit(QuantizedSum(), a, a_scale, a_zero, b, b_scale, b_zero, scale, zero)
+    if not {a.dtype, b.dtype} <= set(BYTES) or len(a.shape) != len(b.shape):
+        return Refusal("not two tensors of bytes with as many axes")
+    first, second = (a, a_scale, a_zero), (b, b_scale, b_zero)
+    if broadcast_shapes(a.shape, b.shape) != a.shape:
+        first, second = second, first
+    if broadcast_shapes(a.shape, b.shape) != first[0].shape:
+        return Refusal("both are repeated")
+    assert isinstance(m.op, Binary)
+    return emit(QuantizedBinary(m.op.function), *first, *second, scale, zero)
+
+
+@rule("q := Quantize(y, scale, zero)")
+def byte_function(emit: Emit, q: Node, y: Value, scale: Value, zero: Value) -> Value | Refusal:
+    """What depends on one byte alone is looked up in a table, which is computed as the model would."""
+    if (
+        q.outputs[0].dtype not in BYTES
+        or scale.type.size != 1
+        or zero.type.size != 1
+        or not (scale.static and zero.static)
+    ):
+        return Refusal("no bytes, or no one scale that is known")
+    found = _byte_within(y)
+    if found is None or found.shape != y.shape or found.static:
+        return Refusal("it depends on something else than one byte")
+    limits = np.iinfo(found.dtype)
+    made = {found: emit.constant(np.arange(limits.min, limits.max + 1).astype(found.dtype))}
+    number, middle = _single(emit, scale), _single(emit, zero)
+    return emit(ByteTable(), found, emit(Quantize(), _computed_of(emit, y, made), number, middle))
+
+
+@rule("ByteTable(ChannelsFirst(x), table)")
+def table_with_channels_last(emit: Emit, x: Value, table: Value) -> Value:
+    """Where the channels are makes no difference."""
+    return emit(ChannelsFirst(), emit(ByteTable(), x, table))
 
 
 @rule("ChannelsLast(ChannelsFirst(x))")
@@ -93,9 +156,10 @@ def channels_stay(emit: Emit, x: Value) -> Value:
     return x
 
 
-@rule("QuantizedSum(ChannelsFirst(a), a_scale, a_zero, ChannelsFirst(b), b_scale, b_zero, scale, zero)")
-def sum_with_channels_last(
+@rule("s := QuantizedBinary(ChannelsFirst(a), a_scale, a_zero, ChannelsFirst(b), b_scale, b_zero, scale, zero)")
+def binary_with_channels_last(
     emit: Emit,
+    s: Node,
     a: Value,
     a_scale: Value,
     a_zero: Value,
@@ -105,8 +169,8 @@ def sum_with_channels_last(
     scale: Value,
     zero: Value,
 ) -> Value:
-    """A sum of what has its channels last has them last."""
-    return emit(ChannelsFirst(), emit(QuantizedSum(), a, a_scale, a_zero, b, b_scale, b_zero, scale, zero))
+    """A sum or a product of what has its channels last has them last."""
+    return emit(ChannelsFirst(), emit(s.op, a, a_scale, a_zero, b, b_scale, b_zero, scale, zero))
 
 
 @rule("m := MaxPool(ChannelsFirst(x))")
@@ -119,6 +183,54 @@ def windows_with_channels_last(emit: Emit, m: Node, x: Value) -> Value | Refusal
     settings: Any = {name: (*getattr(op, name), least) for name, least in {"kernel": 1, **ONE_MORE}.items()}
     found = emit(replace(op, **settings), emit(Reshape((x.shape[0], 1, *x.shape[1:])), x))
     return emit(ChannelsFirst(), emit(Reshape((x.shape[0], *found.shape[2:])), found))
+
+
+def _byte_within(y: Value) -> Value | None:
+    """The tensor of bytes that a tensor depends on, element by element, beside numbers that are known; None without such a one."""
+    bytes_ = _bytes_within(y)
+    if bytes_ is not None and len(bytes_) > 1:
+        sources = [each.producer for each in bytes_]
+        bytes_ = {
+            node.inputs[0] if node is not None and isinstance(node.op, ByteTable) else value
+            for value, node in zip(bytes_, sources, strict=True)
+        }
+    return next(iter(bytes_)) if bytes_ is not None and len(bytes_) == 1 else None
+
+
+def _bytes_within(y: Value) -> set[Value] | None:
+    """All such tensors; None where something else is read."""
+    if y.static:
+        return set() if y.type.size == 1 else None
+    node = y.producer
+    if node is None or not isinstance(node.op, (Dequantize, Unary, Binary, Activation)):
+        return None
+    if isinstance(node.op, Dequantize):
+        x, *others = node.inputs
+        known = x.dtype in BYTES and all(each.static and each.type.size == 1 for each in others)
+        return {x} if known else None
+    found: set[Value] = set()
+    for each in node.inputs:
+        within = _bytes_within(each)
+        if within is None:
+            return None
+        found |= within
+    return found
+
+
+def _computed_of(emit: Emit, y: Value, made: dict[Value, Value]) -> Value:
+    """The same of other bytes."""
+    if y.static:
+        return y if isinstance(y.type.size, int) and y.type.size > 1 else _single(emit, y)  # a table stays what it is
+    if y not in made:
+        node = y.producer
+        assert node is not None
+        made[y] = emit(node.op, *(_computed_of(emit, each, made) for each in node.inputs))
+    return made[y]
+
+
+def _single(emit: Emit, number: Value) -> Value:
+    """A tensor of one number, without axes."""
+    return emit(Reshape(()), number) if number.shape else number
 
 
 def _packed_product(emit: Site, total: Node, a: Value, b: Value, a_zero: Value, *more: Value) -> Value | Refusal:
@@ -142,10 +254,17 @@ def _unpackable(emit: Site, zero: Value, w: Value, kernels: int, result: Value, 
     if not w.static or not is_static(*w.shape):
         return "the kernels are computed"
     out = w.shape[kernels]
-    if out < FEWEST or product(w.shape) < SHORTEST * out:
+    if out < FEWEST or product(w.shape) < SHORTEST_PACKED * out:
         return "there are few kernels, or they are short"
     if zero.type.size != 1:
         return "rows have zero points of their own"
+    return _unfinished(emit, w, out, result, columns, *finish)
+
+
+def _unfinished(emit: Site, w: Value, out: Dim, result: Value, columns: int, *finish: Value) -> str:
+    """Why sums of products with so many kernels cannot be finished where they are computed; empty if they can."""
+    if not w.static or not is_static(*w.shape):
+        return "the kernels are computed"
     if not emit.alone(result):
         return "the sums are read by others too"
     alone = tuple(out if axis == columns else 1 for axis in range(len(result.shape)))
@@ -157,23 +276,29 @@ def _unpackable(emit: Site, zero: Value, w: Value, kernels: int, result: Value, 
 
 def _packed(emit: Emit, op: PackedConv, x: Value, w: Value, x_zero: Value, *more: Value) -> Value:
     """The convolution of an image with kernels [out, ...]; `more` are as in `_packed_product`."""
-    flat = [each if len(each.shape) < 2 else emit(Reshape((each.type.size,)), each) for each in (x_zero, *more)]
-    x_zero, w_zero, *rest = flat
+    x_zero, w_zero, bias, *finish = _flat(emit, x_zero, *more)
     if x.dtype == w.dtype:
         w, w_zero = flipped(emit, w), flipped(emit, w_zero)
     panels, sums = packed(emit, w)
-    bias, *finish = rest
     return emit(op, x, panels, x_zero, w_zero, bias, sums, *finish)
+
+
+def _flat(emit: Emit, *values: Value) -> list[Value]:
+    """What has one number, or one for each kernel, without other axes."""
+    return [each if len(each.shape) < 2 else emit(Reshape((each.type.size,)), each) for each in values]
 
 
 RULES = {
     "packed": [
         packed_convolution,
+        depthwise_convolution,
         packed_product,
         packed_scaled_product,
-        quantized_sum,
+        byte_function,
+        quantized_binary,
         channels_stay,
-        sum_with_channels_last,
+        binary_with_channels_last,
+        table_with_channels_last,
         windows_with_channels_last,
     ]
 }

@@ -3,11 +3,12 @@
 // is done with a sum is done on the way out: it is scaled, and becomes a byte.
 #include "types.h"
 #include "byte_dots.h"
+#include "byte_sums.h"
 #include "byte_tiles.h"
 #include "integers.h"
 
-// How many columns of the result a packed panel has, how many panels and how many places are computed at once.
-enum { GRAPHC_PACKED_T = 32, GRAPHC_BROAD_T = 4, GRAPHC_HIGH_T = 128 / GRAPHC_BYTE_TALL * GRAPHC_BYTE_TALL };
+// How many places are computed at once.
+enum { GRAPHC_HIGH_T = 128 / GRAPHC_BYTE_TALL * GRAPHC_BYTE_TALL };
 
 // Of how many rows a matrix unit multiplies, and of how many the words are sorted by whether their pairs have room.
 enum { GRAPHC_LEAST_TALL_T = 8, GRAPHC_SORTED_T = 4 };
@@ -19,24 +20,11 @@ struct graphc_packed_T {
     int64_t factors, lowest;
 };
 
-// What is done with sums.
-struct graphc_finish_T {
-    const int32_t * bias;
-    const int32_t * sums;   // of each kernel
-    const float * factor;   // NULL: nothing
-    const uint8_t * zero;   // NULL: the result stays a float
-};
-
-// Columns of a unit, beside their sums of products.
-struct graphc_columns_T {
-    int32_t offset[GRAPHC_BROAD_T * GRAPHC_PACKED_T], zero[GRAPHC_BROAD_T * GRAPHC_PACKED_T];
-    float factor[GRAPHC_BROAD_T * GRAPHC_PACKED_T];
-};
-
-// Adds products of rows with a panel of `words` words to sums[high][GRAPHC_PACKED_T]. `largest` are the rows' largest bytes, or NULL.
-static inline void graphc_panel_part_T(int64_t high, const uint8_t * rows, int64_t step, const uint8_t * panel, int64_t words, bool more,
+// Adds products of rows with the first `count` columns of a panel of `words` words to sums[high][GRAPHC_PACKED], and perhaps with others.
+// `largest` are the rows' largest bytes, or NULL.
+static inline void graphc_panel_part_T(int64_t high, int64_t count, const uint8_t * rows, int64_t step, const uint8_t * panel, int64_t words, bool more,
                                        const uint8_t * largest, int32_t * sums) {
-    enum { across = GRAPHC_PACKED_T / GRAPHC_LANES };
+    enum { across = GRAPHC_PACKED / GRAPHC_LANES };
     const bool swapped = (T) -1 < 0;
 #if defined(GRAPHC_HAS_TILES)
     if (high >= GRAPHC_LEAST_TALL_T && words > 0 && graphc_has_tiles()) {
@@ -45,7 +33,7 @@ static inline void graphc_panel_part_T(int64_t high, const uint8_t * rows, int64
         return;
     }
 #endif
-    for (int j = 0; j < across; j += 2) {
+    for (int j = 0; j < across && j * GRAPHC_LANES < count; j += 2) {
         const graphc_loose_words * const columns = (const graphc_loose_words *) panel + j;
         const struct graphc_order * order = NULL;
 #if defined(GRAPHC_ADDS_PAIRS_OF_BYTES)
@@ -55,7 +43,7 @@ static inline void graphc_panel_part_T(int64_t high, const uint8_t * rows, int64
         (void) largest;
 #endif
         for (int64_t i = 0, tall; i < high; i += tall) {
-            graphc_words * const to = (graphc_words *) (sums + i * GRAPHC_PACKED_T) + j;
+            graphc_words * const to = (graphc_words *) (sums + i * GRAPHC_PACKED) + j;
             const uint8_t * const from = rows + i * step;
             const int64_t rest = high - i;
             if (rest >= GRAPHC_BYTE_TALL) graphc_byte_dots(swapped, tall = GRAPHC_BYTE_TALL, from, step, columns, across, order, words, more, to, across);
@@ -74,61 +62,19 @@ static inline void graphc_largest_bytes_T(int64_t high, const uint8_t * restrict
     }
 }
 
-// A panel's sums[high][GRAPHC_PACKED_T] as the result has them, of which the first `count` of each row are kept; rows of the result are
-// `step` elements apart. `row_sums` are those of the image's bytes, which `summed` says to heed. `made` is how far the result is from
-// sums: 0 they themselves, 1 scaled, 2 bytes; a constant where this is called.
-static inline __attribute__((always_inline)) void graphc_finish_rows_T(const struct graphc_finish_T * f, const struct graphc_columns_T * c,
-                                                                       int64_t panel, int64_t high, const int32_t * restrict sums,
-                                                                       bool summed, const int32_t * restrict row_sums, int made,
-                                                                       int32_t lowest, uint8_t * restrict y, int64_t step, int64_t count) {
-    const int32_t * restrict const offset = c->offset + panel * GRAPHC_PACKED_T;
-    const int32_t * restrict const zero = c->zero + panel * GRAPHC_PACKED_T;
-    const float * restrict const factor = c->factor + panel * GRAPHC_PACKED_T;
-    // Between the ends, which are whole numbers, adding 1.5 * 2**23 rounds, half to even, and leaves the number in the low bits.
-    const int32_t middle = made < 2 ? 0 : lowest < 0 ? (int8_t) *f->zero : *f->zero;
-    const float low = (float) (lowest - middle), highest = (float) (lowest + 255 - middle);
-    for (int64_t i = 0; i < high; i++, sums += GRAPHC_PACKED_T) {
-        int32_t totals[GRAPHC_PACKED_T];
-        float scaled[GRAPHC_PACKED_T];
-        uint8_t bytes[GRAPHC_PACKED_T];
-        for (int q = 0; q < GRAPHC_PACKED_T; q++) {
-            totals[q] = sums[q] + offset[q] - (summed ? zero[q] * row_sums[i] : 0);
-            scaled[q] = (float) totals[q] * factor[q];
-            const float least = scaled[q] > low ? scaled[q] : low, within = least < highest ? least : highest;
-            bytes[q] = (uint8_t) ((union { float from; int32_t to; }) { .from = within + 12582912.0f }.to + middle);
-        }
-        const void * const found = made == 0 ? (void *) totals : made == 1 ? (void *) scaled : bytes;
-        const int64_t size = made == 2 ? 1 : 4;
-        if (count == GRAPHC_PACKED_T) memcpy(y + i * step * size, found, (size_t) (GRAPHC_PACKED_T * size));
-        else memcpy(y + i * step * size, found, (size_t) (count * size));
-    }
-}
-
-// The same for what is known when the model is run.
-static inline void graphc_finish_panel_T(const struct graphc_finish_T * f, const struct graphc_columns_T * c, int64_t panel, int64_t high,
-                                         const int32_t * sums, const int32_t * row_sums, int32_t lowest, uint8_t * y, int64_t step,
-                                         int64_t count) {
-    const bool summed = row_sums != NULL;
-    if (f->factor == NULL) graphc_finish_rows_T(f, c, panel, high, sums, summed, row_sums, 0, lowest, y, step, count);
-    else if (f->zero == NULL) graphc_finish_rows_T(f, c, panel, high, sums, summed, row_sums, 1, lowest, y, step, count);
-    else if (summed) graphc_finish_rows_T(f, c, panel, high, sums, true, row_sums, 2, lowest, y, step, count);
-    else if (count == GRAPHC_PACKED_T) graphc_finish_rows_T(f, c, panel, high, sums, false, NULL, 2, lowest, y, step, GRAPHC_PACKED_T);
-    else graphc_finish_rows_T(f, c, panel, high, sums, false, NULL, 2, lowest, y, step, count);
-}
-
 // A block of the result: so many panels from the j-th on; the rest as of `graphc_window_row_T`.
-static inline void graphc_panel_block_T(const struct graphc_packed_T * p, const struct graphc_integer_block_T * b, const struct graphc_finish_T * f,
+static inline void graphc_panel_block_T(const struct graphc_packed_T * p, const struct graphc_integer_block_T * b, const struct graphc_finish * f,
                                         int64_t j, int64_t panels, uint8_t * y) {
-    _Alignas(64) int32_t sums[GRAPHC_BROAD_T * GRAPHC_HIGH_T * GRAPHC_PACKED_T];
+    _Alignas(64) int32_t sums[GRAPHC_BROAD * GRAPHC_HIGH_T * GRAPHC_PACKED];
     _Alignas(64) uint8_t rows[GRAPHC_HIGH_T * GRAPHC_DEPTH_T + GRAPHC_SHORT_T], room[GRAPHC_DEPTH_T];
-    struct graphc_columns_T columns;
+    struct graphc_columns columns;
     int32_t row_sums[GRAPHC_HIGH_T] = {0};
     const struct graphc_window_T * const s = &p->window;
     const int64_t taps = s->kernel_height * s->kernel_width, all = taps * s->channels, quads = (all + GRAPHC_QUAD - 1) / GRAPHC_QUAD;
-    const int64_t first = j * GRAPHC_PACKED_T, wide = s->out - first < panels * GRAPHC_PACKED_T ? s->out - first : panels * GRAPHC_PACKED_T;
+    const int64_t first = j * GRAPHC_PACKED, wide = s->out - first < panels * GRAPHC_PACKED ? s->out - first : panels * GRAPHC_PACKED;
     const int32_t row_shift = graphc_row_shift((T) -1 < 0), panel_shift = graphc_panel_shift((T) -1 < 0);
     int32_t zeros = 0;
-    for (int64_t q = 0; q < panels * GRAPHC_PACKED_T; q++) {
+    for (int64_t q = 0; q < panels * GRAPHC_PACKED; q++) {
         const int64_t at = first + (q < wide ? q : 0);
         columns.zero[q] = b->w_zero[s->w_zeros > 1 ? at : 0] + panel_shift;
         const int32_t total = f->sums[at] + (int32_t) all * (panel_shift - columns.zero[q]);
@@ -157,25 +103,25 @@ static inline void graphc_panel_block_T(const struct graphc_packed_T * p, const 
         const uint8_t * const from = direct ? (const uint8_t *) (b->x + b->place * s->channels + k) : rows;
         if (largest != NULL) graphc_largest_bytes_T(b->places, from, step, words * GRAPHC_QUAD, largest);
         for (int64_t q = 0; q < panels; q++) {
-            const uint8_t * const panel = (const uint8_t *) b->w + ((j + q) * quads + k / GRAPHC_QUAD) * GRAPHC_PACKED_T * GRAPHC_QUAD;
-            int32_t * const found = sums + (parts > 1 ? q * GRAPHC_HIGH_T * GRAPHC_PACKED_T : 0);
-            graphc_panel_part_T(b->places, from, step, panel, words, part > 0, largest, found);
+            const uint8_t * const panel = (const uint8_t *) b->w + ((j + q) * quads + k / GRAPHC_QUAD) * GRAPHC_PACKED * GRAPHC_QUAD;
+            int32_t * const found = sums + (parts > 1 ? q * GRAPHC_HIGH_T * GRAPHC_PACKED : 0);
+            const int64_t left = wide - q * GRAPHC_PACKED, count = left < GRAPHC_PACKED ? left : GRAPHC_PACKED;
+            graphc_panel_part_T(b->places, count, from, step, panel, words, part > 0, largest, found);
             if (part + 1 < parts) continue;
-            const int64_t left = wide - q * GRAPHC_PACKED_T, count = left < GRAPHC_PACKED_T ? left : GRAPHC_PACKED_T;
-            uint8_t * const to = y + q * GRAPHC_PACKED_T * size;
-            graphc_finish_panel_T(f, &columns, q, b->places, found, zeros == 0 ? NULL : row_sums, (int32_t) p->lowest, to, s->out, count);
+            uint8_t * const to = y + q * GRAPHC_PACKED * size;
+            graphc_finish_panel(f, &columns, q, b->places, found, zeros == 0 ? NULL : row_sums, (int32_t) p->lowest, to, s->out, count);
         }
     }
 }
 
 // y: what the products of x - x_zero with w - w_zero sum up to, and the bias, finished. x_zero is one number.
-static inline void graphc_panels_T(const T * x, const I * w, const T * x_zero, const I * w_zero, const struct graphc_finish_T * f,
+static inline void graphc_panels_T(const T * x, const I * w, const T * x_zero, const I * w_zero, const struct graphc_finish * f,
                                    uint8_t * y, const int64_t * sizes, int ith, int nth) {
     struct graphc_packed_T p;
     memcpy(&p, sizes, sizeof(p));
     const struct graphc_window_T * const s = &p.window;
-    const int64_t places = s->places_high * s->places_wide, panels = (s->out + GRAPHC_PACKED_T - 1) / GRAPHC_PACKED_T;
-    int64_t wide = GRAPHC_BROAD_T, down = (places + GRAPHC_HIGH_T - 1) / GRAPHC_HIGH_T;
+    const int64_t places = s->places_high * s->places_wide, panels = (s->out + GRAPHC_PACKED - 1) / GRAPHC_PACKED;
+    int64_t wide = GRAPHC_BROAD, down = (places + GRAPHC_HIGH_T - 1) / GRAPHC_HIGH_T;
     while (wide > 1 && s->batches * down * ((panels + wide - 1) / wide) < 4 * nth) wide /= 2;
     const int64_t across = (panels + wide - 1) / wide;
     const int64_t tiles = (places + GRAPHC_BYTE_TALL - 1) / GRAPHC_BYTE_TALL;
@@ -192,7 +138,7 @@ static inline void graphc_panels_T(const T * x, const I * w, const T * x_zero, c
             .x = x + batch * s->height * s->width * s->channels, .w = w, .x_zero = x_zero, .w_zero = w_zero,
             .place = place, .places = (end < places ? end : places) - place,
         };
-        uint8_t * const to = y + ((batch * places + place) * s->out + panel * GRAPHC_PACKED_T) * size;
+        uint8_t * const to = y + ((batch * places + place) * s->out + panel * GRAPHC_PACKED) * size;
         graphc_panel_block_T(&p, &block, f, panel, panels - panel < wide ? panels - panel : wide, to);
     }
 }
@@ -200,14 +146,14 @@ static inline void graphc_panels_T(const T * x, const I * w, const T * x_zero, c
 // As int32.
 static inline void graphc_packed_sums_T(const T * x, const I * w, const T * x_zero, const I * w_zero, const int32_t * bias,
                                         const int32_t * sums, int32_t * y, const int64_t * sizes, int ith, int nth) {
-    const struct graphc_finish_T finish = {bias, sums, NULL, NULL};
+    const struct graphc_finish finish = {bias, sums, NULL, NULL};
     graphc_panels_T(x, w, x_zero, w_zero, &finish, (uint8_t *) y, sizes, ith, nth);
 }
 
 // Times a factor, or one for each kernel.
 static inline void graphc_packed_floats_T(const T * x, const I * w, const T * x_zero, const I * w_zero, const int32_t * bias,
                                           const int32_t * sums, const float * factor, float * y, const int64_t * sizes, int ith, int nth) {
-    const struct graphc_finish_T finish = {bias, sums, factor, NULL};
+    const struct graphc_finish finish = {bias, sums, factor, NULL};
     graphc_panels_T(x, w, x_zero, w_zero, &finish, (uint8_t *) y, sizes, ith, nth);
 }
 
@@ -215,6 +161,6 @@ static inline void graphc_packed_floats_T(const T * x, const I * w, const T * x_
 static inline void graphc_packed_bytes_T(const T * x, const I * w, const T * x_zero, const I * w_zero, const int32_t * bias,
                                          const int32_t * sums, const float * factor, const void * zero, void * y, const int64_t * sizes,
                                          int ith, int nth) {
-    const struct graphc_finish_T finish = {bias, sums, factor, (const uint8_t *) zero};
+    const struct graphc_finish finish = {bias, sums, factor, (const uint8_t *) zero};
     graphc_panels_T(x, w, x_zero, w_zero, &finish, (uint8_t *) y, sizes, ith, nth);
 }
