@@ -26,8 +26,8 @@ from graphc.targets.ggml.run.interpreted import ReadyKernel
 from graphc.targets.ggml.run.kernels import kernels_by
 
 ROUTINES = ("MaxPool", "CumSum", "CumProd", "ArgSort", "ArgSortRows", "NonZero", "BestBoxes", "Recurrent",
-            "ScatterElements", "ScatterND", "IntegerMatMul", "IntegerConv", "PackedConv", "DepthwiseConv", "ByteTable", "ChannelsLast",
-            "ChannelsFirst")  # fmt: skip
+            "ScatterElements", "ScatterND", "IntegerMatMul", "IntegerConv", "PackedConv", "DepthwiseConv", "ByteTable",
+            "ChannelsLast", "ChannelsFirst")  # fmt: skip
 
 
 def same(samples: list[tuple[KernelUse, list[np.ndarray], dict[str, int]]]) -> None:

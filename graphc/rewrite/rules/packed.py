@@ -186,7 +186,7 @@ def windows_with_channels_last(emit: Emit, m: Node, x: Value) -> Value | Refusal
 
 
 def _byte_within(y: Value) -> Value | None:
-    """The tensor of bytes that a tensor depends on, element by element, beside numbers that are known; None without such a one."""
+    """The tensor of bytes that a tensor depends on, element by element, beside known numbers; None without such a one."""
     bytes_ = _bytes_within(y)
     if bytes_ is not None and len(bytes_) > 1:
         sources = [each.producer for each in bytes_]
