@@ -814,17 +814,21 @@ def test_concatenations(axis, count):
     [((40, 70), (1, 0)), ((2, 3, 37, 16), (0, 1, 3, 2)), ((2, 33, 5, 18), (0, 3, 2, 1)), ((5, 7, 48, 3), (3, 1, 2, 0)),
      ((3, 20, 4, 33), (0, 3, 1, 2)), ((1, 64, 17, 1), (0, 2, 3, 1))],
 )  # fmt: skip
-def test_copies_that_have_another_axis_first(shape, order):
-    graph, x = Graph(), RANDOM.standard_normal(shape).astype(np.float32)
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.int8], ids=str)
+def test_copies_that_have_another_axis_first(shape, order, dtype):
+    graph, x = Graph(), (RANDOM.standard_normal(shape) * 40).astype(dtype)
     moved = graph.add(Transpose(order), [graph.input("x", TensorType(x.dtype, shape))]).output
     graph.output(graph.add(Reshape((x.size,)), [moved]).output, "y")
     assert ("permuted_copy", 1) in close_to(x.transpose(order).reshape(-1), lower(graph), {"x": x})
 
 
 @pytest.mark.parametrize("order", [(1, 0, 2, 3), (2, 0, 1, 3), (0, 2, 1, 3)])
-@pytest.mark.parametrize("depth", [8, 17, 64])
-def test_copies_of_rows_in_another_order(order, depth):
-    graph, x = Graph(), RANDOM.standard_normal((5, 9, 6, depth)).astype(np.float32)
+@pytest.mark.parametrize(
+    ("depth", "dtype"),
+    [(8, np.float32), (17, np.float32), (64, np.float32), (17, np.int64), (35, np.uint8), (19, np.float16)],
+)
+def test_copies_of_rows_in_another_order(order, depth, dtype):
+    graph, x = Graph(), (RANDOM.standard_normal((5, 9, 6, depth)) * 40).astype(dtype)
     moved = graph.add(Transpose(order), [graph.input("x", TensorType(x.dtype, x.shape))]).output
     graph.output(graph.add(Reshape((x.size,)), [moved]).output, "y")
     assert ("row_copy", 1) in close_to(x.transpose(order).reshape(-1), lower(graph), {"x": x})

@@ -403,7 +403,7 @@ def test_a_quantized_model_is_as_near_as_onnxruntime_is(model: str, types: str, 
     ours = next(iter(compiled.run(x=x).values()))
     spread = max(np.abs(fused - literal).max(), np.abs(literal - reference).max(), np.abs(fused - reference).max())
     assert np.abs(ours - reference).max() <= 2 * spread + 1e-5 * np.abs(reference).max()
-    products = {"residual": {"integer_convolution": 5, "integer_product": 1}, "transformer": {"integer_product": 6}}
+    products = {"residual": {"integer_convolution": 5, "integer_product": 1}, "transformer": {"integer_product": 8}}
     assert {name: fired[name] for name in products[model]} == products[model]
     (interpreted,) = interp.run(graph, {"x": x}).values()
     assert np.abs(interpreted - ours).max() <= spread + 1e-5 * np.abs(reference).max()

@@ -48,9 +48,14 @@ def definitions(routine: Routine) -> dict[str, str]:
     return _definitions(f"{routine.subject}.h", routine.types)
 
 
+def routine_text(file: str) -> str:
+    """A file of the folder."""
+    return FOLDER.joinpath(file).read_text(encoding="utf-8")
+
+
 @cache
 def _definitions(file: str, types: tuple[np.dtype, ...]) -> dict[str, str]:
-    text = FOLDER.joinpath(file).read_text(encoding="utf-8")
+    text = routine_text(file)
     needed = re.findall(r'^#include "(.*)"$', text, re.M)
     found: dict[str, str] = {}
     for other in needed:

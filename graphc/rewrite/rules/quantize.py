@@ -205,8 +205,8 @@ def _unfit(*values: Value) -> str:
     a, b, a_scale, *others = values
     if a.dtype not in BYTES or b.dtype not in BYTES:
         return "the integers are no bytes"
-    if not b.static or not all(value.static for value in (a_scale, *others)):
-        return "the second operand, a scale or a zero point is computed when the model is run"
+    if not all(value.static for value in (a_scale, *others)):
+        return "a scale or a zero point is computed when the model is run"
     if a_scale.type.size != 1 or others[0].type.size != 1:
         return "the first operand has more than one scale or zero point"
     return (

@@ -2,7 +2,7 @@
 // before and after. What is done with a sum is done on the way out, as in `panels.h`.
 #include "types.h"
 #include "byte_sums.h"
-#include "bytes.h"
+#include "twos.h"
 
 // Pixels whose sums are finished at once, and computed at once, the most places of a kernel, and bytes of an image that stay in a cache.
 enum { GRAPHC_RUN_T = 64, GRAPHC_PIXELS_T = 4, GRAPHC_MOST_TAPS_T = 64, GRAPHC_NEAR_T = 65536 };

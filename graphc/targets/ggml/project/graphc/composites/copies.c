@@ -3,8 +3,8 @@
 #include "../composite.h"
 
 tensor * graphc_build_copy(builder * b, tensor * x) {
-    if (b->own != NULL && b->own->takes_permuted_copy(x)) return computed(b, b->own->permuted_copy, NULL, 0, x->ne, &x, 1);
-    if (b->own != NULL && b->own->takes_row_copy(x)) return computed(b, b->own->row_copy, NULL, 0, x->ne, &x, 1);
+    if (b->own != NULL && b->own->takes_permuted_copy(x)) return computed_as(b, x->type, b->own->permuted_copy, NULL, 0, x->ne, &x, 1);
+    if (b->own != NULL && b->own->takes_row_copy(x)) return computed_as(b, x->type, b->own->row_copy, NULL, 0, x->ne, &x, 1);
     return b->ggml->cont(b->context, x);
 }
 

@@ -4,6 +4,7 @@
 
 #include "copies.h"
 
+#include "bytes.h"
 #include "readers.h"
 #include "tiles.h"
 
@@ -131,32 +132,47 @@ void graphc_cast(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     }
 }
 
+/// Bytes of an element, of types that have no blocks; 0 of others.
+static size_t element_size(enum ggml_type type) {
+    switch (type) {
+        case GGML_TYPE_I8: return 1;
+        case GGML_TYPE_F16: case GGML_TYPE_BF16: case GGML_TYPE_I16: return 2;
+        case GGML_TYPE_F32: case GGML_TYPE_I32: return 4;
+        case GGML_TYPE_F64: case GGML_TYPE_I64: return 8;
+        default: return 0;
+    }
+}
+
 bool graphc_takes_row_copy(const struct ggml_tensor * x) {
-    return is_float_rows(x) && !is_dense(x) && x->ne[0] >= SHORTEST_ROW && elements(x) >= FEWEST_ELEMENTS;
+    const size_t size = element_size(x->type);
+    const bool rows = size > 0 && x->nb[0] == size && !is_packed(x, 1, size);
+    return rows && x->ne[0] * size >= SHORTEST_ROW * sizeof(float) && elements(x) >= FEWEST_ELEMENTS;
 }
 
 void graphc_row_copy(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     (void) userdata;
     const struct ggml_tensor * x = dst->src[0];
-    const int64_t count = x->ne[0], rows = elements(x) / count, first = rows * ith / nth, end = rows * (ith + 1) / nth;
-    float * to = (float *) dst->data + first * count;
-    for (int64_t row = first; row < end; ++row, to += count) {
+    const int64_t size = x->ne[0] * x->nb[0], rows = elements(x) / x->ne[0], first = rows * ith / nth, end = rows * (ith + 1) / nth;
+    char * to = (char *) dst->data + first * size;
+    for (int64_t row = first; row < end; ++row, to += size) {
         const int64_t i1 = row % x->ne[1], i2 = row / x->ne[1] % x->ne[2], i3 = row / x->ne[1] / x->ne[2];
-        copy((const float *) x->data + i1 * step(x, 1) + i2 * step(x, 2) + i3 * step(x, 3), 1, count, to);
+        const char * from = (const char *) x->data + i1 * x->nb[1] + i2 * x->nb[2] + i3 * x->nb[3];
+        if (x->type == GGML_TYPE_F32) copy((const float *) from, 1, x->ne[0], (float *) to);
+        else memcpy(to, from, size);
     }
 }
 
 /// The axis along which elements lie one after the other, if it is not the first; else 0.
 static int dense_axis(const struct ggml_tensor * x) {
     for (int axis = 1; axis < GGML_MAX_DIMS; ++axis) {
-        if (x->ne[axis] > 1 && x->nb[axis] == sizeof(float)) return axis;
+        if (x->ne[axis] > 1 && x->nb[axis] == element_size(x->type)) return axis;
     }
     return 0;
 }
 
 bool graphc_takes_permuted_copy(const struct ggml_tensor * x) {
-    const bool aligned = x->type == GGML_TYPE_F32 && x->nb[0] % sizeof(float) == 0;
-    return aligned && x->ne[0] > 1 && dense_axis(x) > 0 && elements(x) >= FEWEST_ELEMENTS;
+    const bool known = (x->type == GGML_TYPE_F32 && x->nb[0] % sizeof(float) == 0) || x->type == GGML_TYPE_I8;
+    return known && x->ne[0] > 1 && dense_axis(x) > 0 && elements(x) >= FEWEST_ELEMENTS;
 }
 
 /// So many columns of `from`, whose rows are `step` elements apart, as rows of `to`.
@@ -172,16 +188,27 @@ static void turn(const float * from, int64_t step, int64_t rows, int64_t columns
     }
 }
 
+/// The same of bytes.
+static void turn_bytes(const uint8_t * from, int64_t step, int64_t rows, int64_t columns, uint8_t * to, int64_t next) {
+    int64_t row = 0;
+    for (; columns == GRAPHC_BYTES && row + GRAPHC_BYTES <= rows; row += GRAPHC_BYTES) graphc_transpose_bytes(from + row * step, step, to + row, next);
+    for (; row < rows; ++row) {
+        for (int64_t column = 0; column < columns; ++column) to[column * next + row] = from[row * step + column];
+    }
+}
+
 void graphc_permuted_copy(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     (void) userdata;
     const struct ggml_tensor * x = dst->src[0];
+    const bool bytes = x->type == GGML_TYPE_I8;
     const int axis = dense_axis(x), b = axis == 1 ? 2 : 1, c = axis == 3 ? 2 : 3;  // two other axes
-    const int64_t parts = parts_of(x->ne[axis], WIDTH), units = parts * x->ne[b] * x->ne[c];
+    const int64_t wide = bytes ? GRAPHC_BYTES : WIDTH, parts = parts_of(x->ne[axis], wide), units = parts * x->ne[b] * x->ne[c];
     for (int64_t unit = units * ith / nth; unit < units * (ith + 1) / nth; ++unit) {
-        const int64_t first = unit % parts * WIDTH, ib = unit / parts % x->ne[b], ic = unit / parts / x->ne[b];
+        const int64_t first = unit % parts * wide, ib = unit / parts % x->ne[b], ic = unit / parts / x->ne[b];
+        const int64_t size = element_size(x->type), step = x->nb[0] / size, next = dst->nb[axis] / size, some = min_of(x->ne[axis] - first, wide);
         const char * from = (const char *) x->data + first * x->nb[axis] + ib * x->nb[b] + ic * x->nb[c];
         char * to = (char *) dst->data + first * dst->nb[axis] + ib * dst->nb[b] + ic * dst->nb[c];
-        turn((const float *) from, x->nb[0] / sizeof(float), x->ne[0], min_of(x->ne[axis] - first, WIDTH), (float *) to,
-             dst->nb[axis] / sizeof(float));
+        if (bytes) turn_bytes((const uint8_t *) from, step, x->ne[0], some, (uint8_t *) to, next);
+        else turn((const float *) from, step, x->ne[0], some, (float *) to, next);
     }
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Copies of float32: of tensors in another order, joined, repeated, and with zeros around them; and in another type.
+// Copies of float32: of tensors in another order, joined, repeated, and with zeros around them; of rows of any type, and of bytes in another order; and in another type.
 
 #include "turns.h"
 
