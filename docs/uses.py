@@ -26,6 +26,7 @@ from graphc.ops.pointwise import Binary, Cast, Unary, Where
 from graphc.ops.pool import AveragePool, MaxPool
 from graphc.ops.quantized import ByteTable, Dequantize, Quantize, QuantizedBinary, Requantize, ScaledMatMul
 from graphc.ops.random import Random
+from graphc.ops.ranges import ByteScale, ByteZero, Extremes
 from graphc.ops.recurrent import Recurrent
 from graphc.ops.reduce import KINDS, Reduce
 from graphc.ops.resize import Resize
@@ -186,6 +187,9 @@ USES: dict[str, list[Use]] = {
     "QuantizedBinary": [
         use(QuantizedBinary("Add"), x(2, 8), Input((), F32), x(), x(2, 8), Input((), F32), x(), Input((), F32), x())
     ],
+    "Extremes": [use(Extremes(), Input((2, 8), F32))],
+    "ByteScale": [use(ByteScale(), Input((64, 2), F32))],
+    "ByteZero": [use(ByteZero(), Input((64, 2), F32))],
     "ByteTable": [use(ByteTable(), x(2, 8), Input((256,), I8, weight=True))],
     "Requantize": [Use(lambda dtype: Requantize(), (Input((2, 8), I32), Input((), F32), x()))],
     "MaxPool": [

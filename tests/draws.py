@@ -25,6 +25,7 @@ from graphc.ops.pool import AveragePool, MaxPool
 from graphc.ops.quantized import SMALL, ByteTable, Dequantize, Quantize, QuantizedBinary, Requantize
 from graphc.ops.random import KINDS as RANDOM_KINDS
 from graphc.ops.random import Random
+from graphc.ops.ranges import ByteScale, ByteZero, Extremes
 from graphc.ops.recurrent import CELLS, UNITS, Recurrent
 from graphc.ops.reduce import KINDS, Reduce
 from graphc.ops.resize import Resize
@@ -549,6 +550,19 @@ def byte_table(d: Draw) -> Sample:
     return ByteTable(), [(d.array(d.pick([U8, I8]), shape), shape), (d.array(d.pick([U8, I8]), (256,)), (256,))]
 
 
+def extremes(d: Draw) -> Sample:
+    shape = d.shape()
+    return Extremes(), [(d.array(F32, shape), shape)]
+
+
+def of_extremes(op: Op) -> Callable[[Draw], Sample]:
+    def draw(d: Draw) -> Sample:
+        low, high = (sign * d.random.uniform(0, d.pick([0, 1, 1000]), (5, 1)) for sign in (-1, 1))
+        return op, [(np.concatenate([low, high], 1).astype(F32), (5, 2))]
+
+    return draw
+
+
 DRAWS: dict[str, Callable[[Draw], Sample]] = {
     **{f"Unary-{function}": unary(function) for function in UNARY},
     **{f"Binary-{function}": binary(function) for function in BINARY},
@@ -576,6 +590,9 @@ DRAWS: dict[str, Callable[[Draw], Sample]] = {
     "DepthwiseConv": depthwise_conv,
     "QuantizedBinary": quantized_binary,
     "ByteTable": byte_table,
+    "Extremes": extremes,
+    "ByteScale": of_extremes(ByteScale()),
+    "ByteZero": of_extremes(ByteZero()),
     "Dequantize": scaled(Dequantize),
     "Quantize": scaled(Quantize),
     "Requantize": scaled(Requantize),

@@ -795,13 +795,14 @@ def test_rotary_embeddings(shape, order, cos, interleaved):
     assert met == [("rotary", 3 if shape[-1] == cos[-1] else 4)]
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.int64], ids=str)
 @pytest.mark.parametrize(("axis", "count"), [(0, 2), (1, 3), (2, 5), (3, 4), (2, 10)])
-def test_concatenations(axis, count):
+def test_concatenations(axis, count, dtype):
     """Of two tensors and more, of which some are views: one function, or a few."""
     shapes = [
         tuple(size + (i if place == axis else 0) for place, size in enumerate((2, 3, 4, 9))) for i in range(count)
     ]
-    arrays = {f"x{i}": RANDOM.standard_normal(shape).astype(np.float32) for i, shape in enumerate(shapes)}
+    arrays = {f"x{i}": (RANDOM.standard_normal(shape) * 40).astype(dtype) for i, shape in enumerate(shapes)}
     graph = Graph()
     values = [graph.input(name, TensorType(array.dtype, array.shape)) for name, array in arrays.items()]
     graph.output(graph.add(Concat(axis), values).output, "y")
@@ -812,7 +813,8 @@ def test_concatenations(axis, count):
 @pytest.mark.parametrize(
     ("shape", "order"),
     [((40, 70), (1, 0)), ((2, 3, 37, 16), (0, 1, 3, 2)), ((2, 33, 5, 18), (0, 3, 2, 1)), ((5, 7, 48, 3), (3, 1, 2, 0)),
-     ((3, 20, 4, 33), (0, 3, 1, 2)), ((1, 64, 17, 1), (0, 2, 3, 1))],
+     ((3, 20, 4, 33), (0, 3, 1, 2)), ((1, 64, 17, 1), (0, 2, 3, 1)), ((5, 2, 300), (0, 2, 1)), ((3, 4, 9000), (0, 2, 1)),
+     ((2, 3, 700, 1), (0, 2, 1, 3)), ((2, 300, 3), (0, 2, 1)), ((1, 77, 4, 5), (0, 2, 3, 1)), ((3, 9, 40, 2), (3, 0, 1, 2))],
 )  # fmt: skip
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.int8], ids=str)
 def test_copies_that_have_another_axis_first(shape, order, dtype):

@@ -200,13 +200,36 @@ FIRES = {
         %b = ChannelsFirst(%y)
         %c = QuantizedBinary[function='Add'](%a, %s, %z, %b, %s, %z, %s, %z)
         return c=%c""",
+    "quantized_parts": """graph g(%x: uint8[2, 3], %y: int8[2, 4])
+        %s: float32[] = constant(0.125)
+        %t: float32[] = constant(0.25)
+        %z: uint8[] = constant(3)
+        %v: int8[] = constant(5)
+        %a = Dequantize(%x, %s, %z)
+        %b = Dequantize(%y, %t, %v)
+        %c = Concat[axis=1](%a, %b)
+        %q = Quantize(%c, %t, %z)
+        return q=%q""",
+    "part_with_channels_last": """graph g(%x: uint8[2, 7, 5, 6])
+        %a = ChannelsFirst(%x)
+        %y = Slice[starts=(1, 4, 0, 3), sizes=(1, 2, 7, 2), steps=(1, -2, 1, 1)](%a)
+        return y=%y""",
+    "size_with_channels_last": """graph g(%x: uint8[2, 3, 4, 5])
+        %a = ChannelsFirst(%x)
+        %y = Resize[sizes=(2, 5, 6, 4), scales=(1.0, 1.0, 2.0, 1.0)](%a)
+        return y=%y""",
+    "joined_with_channels_last": """graph g(%x: uint8[2, 3, 4, 5], %y: uint8[2, 3, 4, 6])
+        %a = ChannelsFirst(%x)
+        %b = ChannelsFirst(%y)
+        %c = Concat[axis=1](%a, %b)
+        return c=%c""",
     "windows_with_channels_last": """graph g(%x: uint8[2, 7, 5, 3])
         %a = ChannelsFirst(%x)
         %m = MaxPool[kernel=(3, 2), strides=(2, 1), dilations=(1, 2), pads_before=(1, 0), pads_after=(0, 1), ceil_mode=True](%a)
         return m=%m""",
 }
 
-ALWAYS = {"channels_stay", "binary_with_channels_last", "table_with_channels_last"}
+ALWAYS = {"channels_stay", "binary_with_channels_last", "table_with_channels_last", "part_with_channels_last"}
 """The rules that never refuse."""
 
 
@@ -247,6 +270,13 @@ REFUSES = {
         ("(2, 1)", "(2, 1, 1)"), ("(1, 2)", "(1, 2, 1)"), ("(1, 0)", "(1, 0, 0)"), ("(0, 1)", "(0, 1, 0)")),
     "depthwise_convolution": changed("depthwise_convolution", ("18, 1, 3, 3", "18, 1, 9, 9"), ("6, 7]", "16, 17]")),
     "quantized_binary": changed("quantized_binary", ("%x: uint8[2, 3]", "%x: uint8[1, 3]")),
+    "quantized_parts": changed("quantized_parts", ("return q=%q", "return q=%q, c=%c")),
+    "size_with_channels_last": changed(
+        "size_with_channels_last", ("scales=(", "roi=(0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0), scales=(")
+    ),
+    "joined_with_channels_last": changed(
+        "joined_with_channels_last", ("ChannelsFirst(%y)", "Max(%y, %y)"), ("%y: uint8[2, 3, 4, 6]", "%y: uint8[2, 6, 3, 4]")
+    ),
     "byte_function": changed("byte_function", ("%h: float32[1, 1] = constant(0.5)", "%h: float32[1, 3] = constant(0.5)")),
 }  # fmt: skip
 
@@ -348,9 +378,29 @@ def transformer(f: File) -> str:
     return linear(f("Relu", linear(x, 160, 300)), 300, 160)
 
 
+def mobile(f: File) -> str:
+    """What small networks have: kernels of single channels, SiLU, a factor for each channel, images of other sizes, joined."""
+
+    def silu(x: str) -> str:
+        return f("Mul", x, f("Sigmoid", x))
+
+    def conv(x: str, out: int, channels: int, size: int = 1, **attributes: object) -> str:
+        return f("Conv", x, f.weight(out, channels, size, size, scale=0.3), f.weight(out), **attributes)
+
+    f.weights.append(numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "twice"))
+    x = silu(conv("x", 32, 3, 3, strides=[2, 2], pads=[1] * 4))
+    y = silu(conv(x, 32, 1, 3, group=32, pads=[1] * 4))
+    factor = f("Relu", conv(f("GlobalAveragePool", y), 8, 32))
+    y = f("Mul", y, f("Sigmoid", conv(factor, 32, 8)))
+    z = silu(conv(f("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2]), 24, 32))
+    z = f("Resize", z, "", "twice", mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+    return conv(f("Concat", y, z, axis=1), 40, 56)
+
+
 MODELS: dict[str, tuple[Callable[[File], str], tuple[int, ...]]] = {
     "residual": (residual, (1, 3, 32, 32)),
     "transformer": (transformer, (2, 7, 160)),
+    "mobile": (mobile, (1, 3, 32, 32)),
 }
 
 
@@ -403,7 +453,16 @@ def test_a_quantized_model_is_as_near_as_onnxruntime_is(model: str, types: str, 
     ours = next(iter(compiled.run(x=x).values()))
     spread = max(np.abs(fused - literal).max(), np.abs(literal - reference).max(), np.abs(fused - reference).max())
     assert np.abs(ours - reference).max() <= 2 * spread + 1e-5 * np.abs(reference).max()
-    products = {"residual": {"integer_convolution": 5, "integer_product": 1}, "transformer": {"integer_product": 8}}
+    products = {
+        "residual": {"integer_convolution": 5, "integer_product": 1},
+        "transformer": {"integer_product": 8},
+        "mobile": {
+            "integer_convolution": 6,
+            "depthwise_convolution": 1,
+            "byte_function": 7,
+            "joined_with_channels_last": 1,
+        },
+    }
     assert {name: fired[name] for name in products[model]} == products[model]
     (interpreted,) = interp.run(graph, {"x": x}).values()
     assert np.abs(interpreted - ours).max() <= spread + 1e-5 * np.abs(reference).max()

@@ -15,7 +15,7 @@ from itertools import product
 
 import numpy as np
 
-from graphc.ir.types import BOOL, FLOATS, I8, INTEGERS, NARROW, U8
+from graphc.ir.types import BOOL, F32, FLOATS, I8, INTEGERS, NARROW, U8
 from graphc.kernels.c.compiler import FLAGS
 from graphc.kernels.c.language import BITS, NARROW_TYPES
 from graphc.kernels.c.render import DATA, NUMBER, PREAMBLE
@@ -39,6 +39,7 @@ TYPES: dict[tuple[str, str], tuple[Sequence[np.dtype], ...]] = {
     ("depthwise", "depthwise_bytes"): (BYTES, BYTES),
     ("table", "byte_table"): (BYTES, BYTES),
     ("pool", "max_pool"): (NUMBERS,),
+    **{("range", name): ((F32,),) for name in ("extremes", "byte_scale", "byte_zero")},
     **{("recurrent", cell): () for cell in ("lstm", "gru", "linear_gru", "rnn_of_tanh", "rnn_of_relu")},
     ("scan", "scan"): (NUMBERS,),
     ("scatter", "scatter_elements"): (ANY, sorted(INTEGERS, key=str)),

@@ -26,12 +26,14 @@ from graphc.ops.integers import (
     flipped,
 )
 from graphc.ops.matmul import swap
-from graphc.ops.movement import Reshape, Transpose
+from graphc.ops.movement import Concat, Reshape, Slice, Transpose
 from graphc.ops.panels import LEAST_CHANNELS, MOST_TAPS, DepthwiseConv, PackedConv, packed
 from graphc.ops.pointwise import Binary, Unary
 from graphc.ops.pool import MaxPool
 from graphc.ops.quantized import ByteTable, Dequantize, Quantize, QuantizedBinary
+from graphc.ops.resize import Resize
 from graphc.rewrite.engine import Refusal, Site, rule
+from graphc.rewrite.rules.quantize import MOST_CONCATENATED
 from graphc.shapes import Dim, is_static, product
 
 PRODUCT = PackedConv((1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
@@ -185,6 +187,42 @@ def windows_with_channels_last(emit: Emit, m: Node, x: Value) -> Value | Refusal
     return emit(ChannelsFirst(), emit(Reshape((x.shape[0], *found.shape[2:])), found))
 
 
+@rule("m := Slice(ChannelsFirst(x))")
+def part_with_channels_last(emit: Emit, m: Node, x: Value) -> Value:
+    """So has a part of an image."""
+    op = m.op
+    assert isinstance(op, Slice)
+    found = Slice(_moved(op.starts), _moved(op.sizes), _moved(op.steps))
+    return emit(ChannelsFirst(), emit(found, x))
+
+
+@rule("m := Resize(ChannelsFirst(x))")
+def size_with_channels_last(emit: Emit, m: Node, x: Value) -> Value | Refusal:
+    """So has an image with other sizes."""
+    op = m.op
+    assert isinstance(op, Resize)
+    if op.roi:
+        return Refusal("a part of it is taken")
+    return emit(ChannelsFirst(), emit(replace(op, sizes=_moved(op.sizes), scales=_moved(op.scales)), x))
+
+
+@rule(*(f"c := Concat({', '.join(f'x{i}' for i in range(count))})" for count in range(2, MOST_CONCATENATED + 1)))
+def joined_with_channels_last(emit: Emit, c: Node, **parts: Value) -> Value | Refusal:
+    """So have several images that are joined, if all of them have."""
+    makers = [x.producer for x in parts.values()]
+    images = [node.inputs[0] for node in makers if node is not None and isinstance(node.op, ChannelsFirst)]
+    if len(images) < len(makers):
+        return Refusal("a part does not have its channels last")
+    assert isinstance(c.op, Concat)
+    axis = c.op.axis if c.op.axis == 0 else len(images[0].shape) - 1 if c.op.axis == 1 else c.op.axis - 1
+    return emit(ChannelsFirst(), emit(Concat(axis), *images))
+
+
+def _moved(axes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What each axis has, with the second one's last."""
+    return (axes[0], *axes[2:], axes[1])
+
+
 def _byte_within(y: Value) -> Value | None:
     """The tensor of bytes that a tensor depends on, element by element, beside known numbers; None without such a one."""
     bytes_ = _bytes_within(y)
@@ -300,5 +338,8 @@ RULES = {
         binary_with_channels_last,
         table_with_channels_last,
         windows_with_channels_last,
+        part_with_channels_last,
+        size_with_channels_last,
+        joined_with_channels_last,
     ]
 }

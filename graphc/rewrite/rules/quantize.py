@@ -24,7 +24,8 @@ from graphc.ops.narrow import WIDTHS
 from graphc.ops.pointwise import Binary, Cast
 from graphc.ops.pool import MaxPool
 from graphc.ops.quantized import Dequantize, Quantize, Requantize, ScaledMatMul, around_zero
-from graphc.rewrite.engine import Refusal, rule
+from graphc.ops.resize import Resize
+from graphc.rewrite.engine import Refusal, Site, rule
 from graphc.shapes import is_static, product
 
 MOST_CONCATENATED = 8
@@ -158,13 +159,20 @@ def quantized_clip(emit: Emit, c: Node, x: Value, scale: Value, zero: Value) -> 
     return y if low is None and high is None else emit(Clip(low, high), y)
 
 
-@rule(*(f"m := {name}(Dequantize(x, scale, zero))" for name in ("Reshape", "Transpose", "Slice", "Expand", "MaxPool")))
+@rule(
+    *(
+        f"m := {name}(Dequantize(x, scale, zero))"
+        for name in ("Reshape", "Transpose", "Slice", "Expand", "MaxPool", "Resize")
+    )
+)
 def moved_integers(emit: Emit, m: Node, x: Value, scale: Value, zero: Value) -> Value | Refusal:
     """Integers are moved, and the larger chosen among them, before they are scaled."""
     if scale.type.size != 1 or zero.type.size != 1 or x.dtype == I32 or x.static:
         return Refusal("not one scale for all, or sums, or a weight")
     if isinstance(m.op, MaxPool) and (m.op.ceil_mode or not scale.static or not np.all(read_numbers(scale) > 0)):
         return Refusal("windows may be empty, or the scale not positive")
+    if isinstance(m.op, Resize) and (m.op.mode != "nearest" or m.op.roi):
+        return Refusal("numbers are mixed, or others come in")
     scale, zero = (emit(Reshape(()), each) if each.shape else each for each in (scale, zero))
     return emit(Dequantize(), emit(m.op, x), scale, zero)
 
@@ -186,6 +194,22 @@ def concatenated_integers(emit: Emit, c: Node, **parts: Value) -> Value | Refusa
     assert isinstance(c.op, Concat)
     scale, zero = (emit(Reshape(()), each) if each.shape else each for each in (first, zero))
     return emit(Dequantize(), emit(c.op, *tensors), scale, zero)
+
+
+@rule(
+    *(
+        f"q := Quantize(c := Concat({', '.join(f'x{i}' for i in range(count))}), scale, zero)"
+        for count in range(2, MOST_CONCATENATED + 1)
+    )
+)
+def quantized_parts(emit: Site, q: Node, c: Node, scale: Value, zero: Value, **parts: Value) -> Value | Refusal:
+    """What is joined is quantized before, where it was bytes of other scales."""
+    makers = [x.producer for x in parts.values()]
+    if any(node is None or not isinstance(node.op, Dequantize) for node in makers) or not emit.alone(c.outputs[0]):
+        return Refusal("a part is not a dequantized tensor, or what is joined is read by others too")
+    if scale.type.size != 1 or zero.type.size != 1:
+        return Refusal("there are more scales or zero points than one")
+    return emit(c.op, *(emit(q.op, x, scale, zero) for x in parts.values()))
 
 
 @rule("Requantize(Cast(x), factor, zero)")
@@ -306,6 +330,7 @@ RULES = {
         quantized_clip,
         moved_integers,
         concatenated_integers,
+        quantized_parts,
     ],
     "few bits": [scaled_product],
     "floats": [requantized_floats, scaled_floats],

@@ -25,6 +25,7 @@ from graphc.ops.movement import Expand
 from graphc.ops.narrow import WIDTHS
 from graphc.ops.pointwise import Binary, Cast, Unary
 from graphc.ops.quantized import SMALL, Dequantize, Quantize, Requantize, blocks_of
+from graphc.ops.ranges import quantized_by_range
 from graphc.shapes import Dim, product
 
 
@@ -60,6 +61,12 @@ def quantize_linear(node: OnnxNode, emit: SizeEmit) -> Value:
     if zero is not None:
         y = emit(Binary("Add"), y, _spread(node, emit, converted(emit, zero, F32), x))
     return saturated(emit, y, dtype)
+
+
+@onnx_op("DynamicQuantizeLinear")
+def dynamic_quantize_linear(node: OnnxNode, emit: SizeEmit) -> tuple[Value, ...]:
+    """By the range of the numbers, found when the model is run."""
+    return quantized_by_range(emit, node.input(0))
 
 
 def _zero(

@@ -133,7 +133,7 @@ KERNEL_COUNTS: Mapping[str, Callable[[KernelUse], Dim]] = {
     "PackedConv": lambda use: 2 * product(use.op.kernel) * use.inputs[0][1][-1] * product(use.shape),  # type: ignore[attr-defined]
     "DepthwiseConv": lambda use: 2 * product(use.inputs[1][1][:2]) * product(use.shape),
     "ConvTranspose": lambda use: 2 * product(use.inputs[1][1][1:]) * product(use.inputs[0][1]),
-    **dict.fromkeys(("Reduce", "CumSum", "CumProd", "NonZero"), lambda use: product(use.inputs[0][1])),
+    **dict.fromkeys(("Reduce", "CumSum", "CumProd", "NonZero", "Extremes"), lambda use: product(use.inputs[0][1])),
     "MaxPool": lambda use: product(use.shape) * product(use.op.kernel),  # type: ignore[attr-defined]
     "AveragePool": lambda use: product(use.shape) * product(use.op.kernel),  # type: ignore[attr-defined]
     **dict.fromkeys(KERNEL_MOVES, lambda use: 0),

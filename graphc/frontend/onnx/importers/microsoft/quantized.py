@@ -22,13 +22,14 @@ from graphc.frontend.onnx.importers.sizes import to_shape, unique_axes
 from graphc.frontend.onnx.node import OnnxNode, refuse_unless
 from graphc.frontend.onnx.table import MICROSOFT, onnx_op
 from graphc.ir import Value
-from graphc.ir.types import F32, I32, U8
-from graphc.ops.activations import Clip, LeakyRelu
+from graphc.ir.types import F32, I32
+from graphc.ops.activations import LeakyRelu
 from graphc.ops.base import Op, normalize_axis
 from graphc.ops.matmul import MatMul, swap
 from graphc.ops.movement import Concat
 from graphc.ops.pointwise import Binary, Cast, Unary, Where
 from graphc.ops.quantized import Dequantize, Quantize
+from graphc.ops.ranges import quantized_by_range
 from graphc.ops.reduce import Reduce
 from graphc.ops.softmax import Softmax
 from graphc.shapes import product
@@ -187,19 +188,6 @@ def dynamic_quantize_matmul(node: OnnxNode, emit: SizeEmit) -> Value:
     bytes_, scale, zero = quantized_by_range(emit, x)
     scales = (scale, _number(emit, node.input(2)))
     return _scaled_product(emit, (bytes_, node.input(1)), scales, (zero, node.optional(3)), node.optional(4))
-
-
-def quantized_by_range(emit: SizeEmit, x: Value) -> tuple[Value, Value, Value]:
-    """uint8, a scale and a zero point: the numbers from the least to the largest, and 0, are spread over all bytes."""
-    zero, axes = emit.constant(0, like=x), tuple(range(x.type.rank))
-    low = emit(Binary("Min"), emit(Reduce("min", axes, False), x), zero)
-    high = emit(Binary("Max"), emit(Reduce("max", axes, False), x), zero)
-    spread = emit(Binary("Sub"), high, low)
-    some = emit(Binary("Greater"), spread, zero)
-    scale = emit(Where(), some, emit(Binary("Div"), spread, emit.constant(255, like=x)), emit.constant(1, like=x))
-    place = emit(Clip(0.0, 255.0), emit(Unary("Round"), emit(Binary("Div"), emit(Unary("Neg"), low), scale)))
-    zero_point = emit(Cast(U8), place)
-    return emit(Quantize(), x, scale, zero_point), scale, zero_point
 
 
 class QuantizedLayer(Layer):

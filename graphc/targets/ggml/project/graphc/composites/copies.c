@@ -28,7 +28,7 @@ static tensor * joined(builder * b, int axis, tensor ** parts, int count) {
     int64_t ne[4];
     memcpy(ne, parts[0]->ne, sizeof ne);
     for (int i = 1; i < count; ++i) ne[axis] += parts[i]->ne[axis];
-    return computed(b, b->own->concat, &settings, sizeof settings, ne, parts, count);
+    return computed_as(b, parts[0]->type, b->own->concat, &settings, sizeof settings, ne, parts, count);
 }
 
 tensor * graphc_build_concat(builder * b, int axis, tensor ** parts, int count) {

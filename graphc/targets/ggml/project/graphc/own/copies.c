@@ -10,20 +10,35 @@
 
 #include <string.h>
 
-enum { SHORTEST_ROW = 8, FEWEST_ELEMENTS = 1024, MOST_PIECE = 4096 };
+enum { SHORTEST_ROW = 8, FEWEST_ELEMENTS = 1024, MOST_PIECE = 4096, FEW_ROWS = 4 };
+
+/// Bytes of an element, of types that have no blocks; 0 of others.
+static size_t element_size(enum ggml_type type) {
+    switch (type) {
+        case GGML_TYPE_I8: return 1;
+        case GGML_TYPE_F16: case GGML_TYPE_BF16: case GGML_TYPE_I16: return 2;
+        case GGML_TYPE_F32: case GGML_TYPE_I32: return 4;
+        case GGML_TYPE_F64: case GGML_TYPE_I64: return 8;
+        default: return 0;
+    }
+}
 
 bool graphc_takes_concat(const struct ggml_tensor * part) {
-    return is_float_rows(part) && (part->ne[0] >= SHORTEST_ROW || is_dense(part));
+    const size_t size = element_size(part->type);
+    const bool rows = size > 0 && part->nb[0] == size;
+    return rows && (part->ne[0] * size >= SHORTEST_ROW * sizeof(float) || is_packed(part, 1, size));
 }
 
 void graphc_concat(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     const int axis = ((const struct graphc_concat_settings *) userdata)->axis;
+    const size_t size = element_size(dst->type);
     int64_t before = 0;
     for (int number = 0; number < GGML_MAX_SRC && dst->src[number] != NULL; ++number) {
         const struct ggml_tensor * part = dst->src[number];
         int inner = 1;  // axes along which both lie together
         int64_t block = part->ne[0];
-        if (is_dense(part)) while (inner <= axis) block *= part->ne[inner++];
+        const bool packed = is_packed(part, 1, size);
+        if (packed) while (inner <= axis) block *= part->ne[inner++];
         int64_t ne[GGML_MAX_DIMS] = {1, 1, 1, 1}, rows = 1;
         for (int i = inner; i < GGML_MAX_DIMS; ++i) rows *= ne[i] = part->ne[i];
         const int64_t pieces = block == 0 ? 1 : parts_of(block, MOST_PIECE), piece = parts_of(block, pieces);
@@ -37,11 +52,11 @@ void graphc_concat(struct ggml_tensor * dst, int ith, int nth, void * userdata) 
         }
         for (int64_t unit = rows * pieces * ith / nth; unit < rows * pieces * (ith + 1) / nth; ++unit) {
             const int64_t row = unit / pieces, first = unit % pieces * piece, i2 = row / ne[1] % ne[2], i3 = row / ne[1] / ne[2];
-            const size_t skipped = first * sizeof(float), offsets[] = {row % ne[1], i2, i3};
+            const size_t skipped = first * size, offsets[] = {row % ne[1], i2, i3};
             const char * from = (const char *) part->data + skipped;
             char * to = start + skipped;
             for (int i = 1; i < GGML_MAX_DIMS; ++i) from += offsets[i - 1] * part->nb[i], to += offsets[i - 1] * dst->nb[i];
-            if (first < block) memcpy(to, from, min_of(piece, block - first) * sizeof(float));
+            if (first < block) memcpy(to, from, min_of(piece, block - first) * size);
         }
         before += part->ne[axis];
     }
@@ -132,17 +147,6 @@ void graphc_cast(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     }
 }
 
-/// Bytes of an element, of types that have no blocks; 0 of others.
-static size_t element_size(enum ggml_type type) {
-    switch (type) {
-        case GGML_TYPE_I8: return 1;
-        case GGML_TYPE_F16: case GGML_TYPE_BF16: case GGML_TYPE_I16: return 2;
-        case GGML_TYPE_F32: case GGML_TYPE_I32: return 4;
-        case GGML_TYPE_F64: case GGML_TYPE_I64: return 8;
-        default: return 0;
-    }
-}
-
 bool graphc_takes_row_copy(const struct ggml_tensor * x) {
     const size_t size = element_size(x->type);
     const bool rows = size > 0 && x->nb[0] == size && !is_packed(x, 1, size);
@@ -162,17 +166,24 @@ void graphc_row_copy(struct ggml_tensor * dst, int ith, int nth, void * userdata
     }
 }
 
-/// The axis along which elements lie one after the other, if it is not the first; else 0.
+/// The first axis with more than one element; that of the result's rows.
+static int row_axis(const struct ggml_tensor * x) {
+    int axis = 0;
+    while (axis < GGML_MAX_DIMS - 1 && x->ne[axis] == 1) ++axis;
+    return axis;
+}
+
+/// The axis along which elements lie one after the other, if it is another; else 0.
 static int dense_axis(const struct ggml_tensor * x) {
-    for (int axis = 1; axis < GGML_MAX_DIMS; ++axis) {
+    for (int axis = row_axis(x) + 1; axis < GGML_MAX_DIMS; ++axis) {
         if (x->ne[axis] > 1 && x->nb[axis] == element_size(x->type)) return axis;
     }
     return 0;
 }
 
 bool graphc_takes_permuted_copy(const struct ggml_tensor * x) {
-    const bool known = (x->type == GGML_TYPE_F32 && x->nb[0] % sizeof(float) == 0) || x->type == GGML_TYPE_I8;
-    return known && x->ne[0] > 1 && dense_axis(x) > 0 && elements(x) >= FEWEST_ELEMENTS;
+    const bool known = (x->type == GGML_TYPE_F32 && x->nb[row_axis(x)] % sizeof(float) == 0) || x->type == GGML_TYPE_I8;
+    return known && dense_axis(x) > 0 && elements(x) >= FEWEST_ELEMENTS;
 }
 
 /// So many columns of `from`, whose rows are `step` elements apart, as rows of `to`.
@@ -188,6 +199,22 @@ static void turn(const float * from, int64_t step, int64_t rows, int64_t columns
     }
 }
 
+/// The same of two to four rows, whose columns follow one another then.
+static void interleave(const float * restrict from, int64_t step, int64_t rows, int64_t columns, float * restrict to) {
+    const float * restrict const b = from + step, * restrict const c = b + step, * restrict const d = c + step;
+    if (rows == 2) for (int64_t i = 0; i < columns; ++i) to[2 * i] = from[i], to[2 * i + 1] = b[i];
+    if (rows == 3) for (int64_t i = 0; i < columns; ++i) to[3 * i] = from[i], to[3 * i + 1] = b[i], to[3 * i + 2] = c[i];
+    if (rows == 4) for (int64_t i = 0; i < columns; ++i) to[4 * i] = from[i], to[4 * i + 1] = b[i], to[4 * i + 2] = c[i], to[4 * i + 3] = d[i];
+}
+
+/// The same of two to four columns, whose rows followed one another.
+static void separate(const float * restrict from, int64_t rows, int64_t columns, float * restrict to, int64_t next) {
+    float * restrict const b = to + next, * restrict const c = b + next, * restrict const d = c + next;
+    if (columns == 2) for (int64_t i = 0; i < rows; ++i) to[i] = from[2 * i], b[i] = from[2 * i + 1];
+    if (columns == 3) for (int64_t i = 0; i < rows; ++i) to[i] = from[3 * i], b[i] = from[3 * i + 1], c[i] = from[3 * i + 2];
+    if (columns == 4) for (int64_t i = 0; i < rows; ++i) to[i] = from[4 * i], b[i] = from[4 * i + 1], c[i] = from[4 * i + 2], d[i] = from[4 * i + 3];
+}
+
 /// The same of bytes.
 static void turn_bytes(const uint8_t * from, int64_t step, int64_t rows, int64_t columns, uint8_t * to, int64_t next) {
     int64_t row = 0;
@@ -201,14 +228,23 @@ void graphc_permuted_copy(struct ggml_tensor * dst, int ith, int nth, void * use
     (void) userdata;
     const struct ggml_tensor * x = dst->src[0];
     const bool bytes = x->type == GGML_TYPE_I8;
-    const int axis = dense_axis(x), b = axis == 1 ? 2 : 1, c = axis == 3 ? 2 : 3;  // two other axes
-    const int64_t wide = bytes ? GRAPHC_BYTES : WIDTH, parts = parts_of(x->ne[axis], wide), units = parts * x->ne[b] * x->ne[c];
+    const int first_axis = row_axis(x), axis = dense_axis(x);
+    int others[2], found = 0;
+    for (int i = 0; i < GGML_MAX_DIMS; ++i) if (i != first_axis && i != axis) others[found++] = i;
+    const int b = others[0], c = others[1];
+    const int64_t size = element_size(x->type), step = x->nb[first_axis] / size, next = dst->nb[axis] / size;
+    const int64_t rows = x->ne[first_axis], columns = x->ne[axis];
+    const bool few_rows = !bytes && rows <= FEW_ROWS && next == rows, few_columns = !bytes && columns <= FEW_ROWS && step == columns;
+    const int64_t wide = bytes ? GRAPHC_BYTES : few_rows ? MOST_PIECE : WIDTH;
+    const int64_t parts = parts_of(columns, wide), units = parts * x->ne[b] * x->ne[c];
     for (int64_t unit = units * ith / nth; unit < units * (ith + 1) / nth; ++unit) {
         const int64_t first = unit % parts * wide, ib = unit / parts % x->ne[b], ic = unit / parts / x->ne[b];
-        const int64_t size = element_size(x->type), step = x->nb[0] / size, next = dst->nb[axis] / size, some = min_of(x->ne[axis] - first, wide);
+        const int64_t some = min_of(columns - first, wide);
         const char * from = (const char *) x->data + first * x->nb[axis] + ib * x->nb[b] + ic * x->nb[c];
         char * to = (char *) dst->data + first * dst->nb[axis] + ib * dst->nb[b] + ic * dst->nb[c];
-        if (bytes) turn_bytes((const uint8_t *) from, step, x->ne[0], some, (uint8_t *) to, next);
-        else turn((const float *) from, step, x->ne[0], some, (float *) to, next);
+        if (bytes) turn_bytes((const uint8_t *) from, step, rows, some, (uint8_t *) to, next);
+        else if (few_rows) interleave((const float *) from, step, rows, some, (float *) to);
+        else if (few_columns) separate((const float *) from, rows, columns, (float *) to, next);
+        else turn((const float *) from, step, rows, some, (float *) to, next);
     }
 }

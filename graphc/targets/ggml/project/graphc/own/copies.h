@@ -1,6 +1,7 @@
 #pragma once
 
-// Copies of float32: of tensors in another order, joined, repeated, and with zeros around them; of rows of any type, and of bytes in another order; and in another type.
+// Copies of float32: of tensors in another order, repeated, and with zeros around them; of rows of any type, joined tensors of any type, and
+// bytes in another order; and in another type.
 
 #include "turns.h"
 
