@@ -19,7 +19,7 @@ from graphc.ops.attention import Attention
 from graphc.ops.base import Op
 from graphc.ops.conv import Conv
 from graphc.ops.matmul import MatMul
-from graphc.ops.movement import Concat, Pad, Reshape, Transpose
+from graphc.ops.movement import Concat, Pad, Reshape, Slice, Transpose
 from graphc.ops.norm import GroupNorm, LayerNorm, LpNorm, RMSNorm
 from graphc.ops.pointwise import Binary, Cast, Unary
 from graphc.ops.quantized import ScaledMatMul
@@ -834,6 +834,18 @@ def test_copies_of_rows_in_another_order(order, depth, dtype):
     moved = graph.add(Transpose(order), [graph.input("x", TensorType(x.dtype, x.shape))]).output
     graph.output(graph.add(Reshape((x.size,)), [moved]).output, "y")
     assert ("row_copy", 1) in close_to(x.transpose(order).reshape(-1), lower(graph), {"x": x})
+
+
+@pytest.mark.parametrize(("starts", "sizes", "steps"), [
+    ((0, 0, 0), (3, 20, 35), (1, 1, 2)),
+    ((0, 1, 1), (3, 39, 34), (1, 1, 2)),
+])  # fmt: skip
+def test_copies_of_every_second_element(starts, sizes, steps):
+    graph, x = Graph(), RANDOM.standard_normal((3, 40, 70)).astype(np.float32)
+    part = graph.add(Slice(starts, sizes, steps), [graph.input("x", TensorType(x.dtype, x.shape))]).output
+    graph.output(graph.add(Reshape((np.prod(sizes).item(),)), [part]).output, "y")
+    taken = tuple(slice(a, a + n * s, s) for a, n, s in zip(starts, sizes, steps, strict=True))
+    assert ("row_copy", 1) in close_to(x[taken].reshape(-1), lower(graph), {"x": x})
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3)])

@@ -25,7 +25,7 @@ from graphc.shapes import symbol
 from graphc.targets.ggml.run.interpreted import ReadyKernel
 from graphc.targets.ggml.run.kernels import kernels_by
 
-ROUTINES = ("MaxPool", "CumSum", "CumProd", "ArgSort", "ArgSortRows", "NonZero", "BestBoxes", "Recurrent",
+ROUTINES = ("MaxPool", "Pad", "CumSum", "CumProd", "ArgSort", "ArgSortRows", "NonZero", "BestBoxes", "Recurrent",
             "ScatterElements", "ScatterND", "IntegerMatMul", "IntegerConv", "PackedConv", "DepthwiseConv", "ByteTable",
             "Extremes", "ByteScale", "ByteZero", "ChannelsLast", "ChannelsFirst")  # fmt: skip
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from graphc.errors import ShapeError
 from graphc.ir.types import BF16, F16, F32, I64, TensorType
-from graphc.ops.base import Op
+from graphc.ops.base import Op, Routine
 from graphc.ops.collapse import (
     MAX_RANK,
     block_swaps,
@@ -287,6 +287,10 @@ class Concat(Op):
         return result
 
 
+MOST_PADDED = 8
+"""Axes that `pad.h` takes."""
+
+
 @dataclass(frozen=True)
 class Pad(Op):
     """`before` and `after` elements more on each axis: `value`, or the input's reflected, repeated at the edge, or wrapped. Where
@@ -371,6 +375,17 @@ class Pad(Op):
             inside = inside if after == 0 else inside.and_(i < size)
         outside = k.const(self.value, x.dtype)
         return outside if x.size == 0 else k.select(inside, k.load(0, places), outside)
+
+    def routine(self, *inputs: TensorType) -> Routine | None:
+        """Row by row, for known sizes of what is reflected, repeated at the edge or wrapped."""
+        (x,), sizes = inputs, (*self.before, *self.after, *inputs[0].shape)
+        if self.mode == "constant" or not is_static(*sizes) or not 0 < x.rank <= MOST_PADDED or 0 in x.shape:
+            return None
+        modes = {"reflect": 0, "edge": 1, "wrap": 2}
+        axes = [(*each, *[0] * (MOST_PADDED - x.rank)) for each in (x.shape, self._shape(x.shape), self.before)]
+        return Routine(
+            "pad", "pad", (x.dtype,), ((modes[self.mode], x.rank, *(size for each in axes for size in each)),)
+        )
 
     def _source(self, k: Kernel, axis: int, i: Scalar, size: Dim) -> Scalar:
         """The index inside from which an element at `i`, perhaps outside, comes."""

@@ -38,6 +38,7 @@ TYPES: dict[tuple[str, str], tuple[Sequence[np.dtype], ...]] = {
     ("depthwise", "depthwise_floats"): (BYTES, BYTES),
     ("depthwise", "depthwise_bytes"): (BYTES, BYTES),
     ("table", "byte_table"): (BYTES, BYTES),
+    ("pad", "pad"): (ANY,),
     ("pool", "max_pool"): (NUMBERS,),
     **{("range", name): ((F32,),) for name in ("extremes", "byte_scale", "byte_zero")},
     **{("recurrent", cell): () for cell in ("lstm", "gru", "linear_gru", "rnn_of_tanh", "rnn_of_relu")},

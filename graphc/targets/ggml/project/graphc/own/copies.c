@@ -147,30 +147,33 @@ void graphc_cast(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     }
 }
 
-bool graphc_takes_row_copy(const struct ggml_tensor * x) {
-    const size_t size = element_size(x->type);
-    const bool rows = size > 0 && x->nb[0] == size && !is_packed(x, 1, size);
-    return rows && x->ne[0] * size >= SHORTEST_ROW * sizeof(float) && elements(x) >= FEWEST_ELEMENTS;
-}
-
-void graphc_row_copy(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
-    (void) userdata;
-    const struct ggml_tensor * x = dst->src[0];
-    const int64_t size = x->ne[0] * x->nb[0], rows = elements(x) / x->ne[0], first = rows * ith / nth, end = rows * (ith + 1) / nth;
-    char * to = (char *) dst->data + first * size;
-    for (int64_t row = first; row < end; ++row, to += size) {
-        const int64_t i1 = row % x->ne[1], i2 = row / x->ne[1] % x->ne[2], i3 = row / x->ne[1] / x->ne[2];
-        const char * from = (const char *) x->data + i1 * x->nb[1] + i2 * x->nb[2] + i3 * x->nb[3];
-        if (x->type == GGML_TYPE_F32) copy((const float *) from, 1, x->ne[0], (float *) to);
-        else memcpy(to, from, size);
-    }
-}
-
 /// The first axis with more than one element; that of the result's rows.
 static int row_axis(const struct ggml_tensor * x) {
     int axis = 0;
     while (axis < GGML_MAX_DIMS - 1 && x->ne[axis] == 1) ++axis;
     return axis;
+}
+
+bool graphc_takes_row_copy(const struct ggml_tensor * x) {
+    const size_t size = element_size(x->type), step = x->nb[row_axis(x)];
+    const bool apart = x->type == GGML_TYPE_F32 && step % sizeof(float) == 0;  // elements of rows
+    const bool rows = size > 0 && (step == size || apart) && !is_packed(x, 1, size);
+    return rows && x->ne[row_axis(x)] * size >= SHORTEST_ROW * sizeof(float) && elements(x) >= FEWEST_ELEMENTS;
+}
+
+void graphc_row_copy(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
+    (void) userdata;
+    const struct ggml_tensor * x = dst->src[0];
+    const int axis = row_axis(x);
+    const int64_t length = x->ne[axis], size = length * element_size(x->type), rows = elements(x) / length;
+    char * to = (char *) dst->data + rows * ith / nth * size;
+    for (int64_t row = rows * ith / nth; row < rows * (ith + 1) / nth; ++row, to += size) {
+        const char * from = x->data;
+        int64_t left = row;
+        for (int i = axis + 1; i < GGML_MAX_DIMS; left /= x->ne[i], ++i) from += left % x->ne[i] * x->nb[i];
+        if (x->type == GGML_TYPE_F32) copy((const float *) from, x->nb[axis] / sizeof(float), length, (float *) to);
+        else memcpy(to, from, size);
+    }
 }
 
 /// The axis along which elements lie one after the other, if it is another; else 0.
