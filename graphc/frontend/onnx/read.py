@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError, Message
 
 from graphc.errors import ModelError, Problem, UnsupportedError
 from graphc.files import map_file
+from graphc.frontend.onnx.order import in_order
 from graphc.frontend.onnx.sparse import graphs, with_dense
 from graphc.frontend.onnx.wire import split
 
@@ -85,7 +86,7 @@ def _stored(tensor: onnx.TensorProto, raw: np.ndarray) -> onnx_ir.LazyTensor:
 
 def _checked(proto: onnx.ModelProto) -> onnx_ir.Model:
     _check_text(proto)
-    proto = with_dense(proto)
+    proto = in_order(with_dense(proto))
     _check(proto)
     return _deserialize(proto)
 
