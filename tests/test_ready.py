@@ -27,7 +27,7 @@ from graphc.targets.ggml.run.kernels import kernels_by
 
 ROUTINES = ("MaxPool", "Pad", "CumSum", "CumProd", "ArgSort", "ArgSortRows", "NonZero", "BestBoxes", "Recurrent",
             "ScatterElements", "ScatterND", "IntegerMatMul", "IntegerConv", "PackedConv", "DepthwiseConv", "ByteTable",
-            "Extremes", "ByteScale", "ByteZero", "ChannelsLast", "ChannelsFirst")  # fmt: skip
+            "Quantize", "QuantizedBinary", "Extremes", "ByteScale", "ByteZero", "ChannelsLast", "ChannelsFirst")  # fmt: skip
 
 
 def same(samples: list[tuple[KernelUse, list[np.ndarray], dict[str, int]]]) -> None:

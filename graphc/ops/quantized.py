@@ -19,7 +19,7 @@ from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Reshape, Slice
 from graphc.ops.pointwise import Binary, Cast, load_broadcast
 from graphc.records import dataclass
-from graphc.shapes import upper_bound
+from graphc.shapes import product, upper_bound
 
 if TYPE_CHECKING:
     from graphc.kernels.scalar import Kernel, Scalar
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from graphc.targets.ggml.program.tensor import Tensor
 
 U16 = np.dtype(np.uint16)
-SMALL = (U8, I8, U16, I16)
+BYTES = (U8, I8)
+SMALL = (*BYTES, U16, I16)
 """Types of which float32 holds every number."""
 
 
@@ -82,6 +83,13 @@ class Quantize(Op):
         """One quotient."""
         x, scale, zero = (load_broadcast(k, i, type, index) for i, type in enumerate(inputs))
         return saturated_scalar(k, k.call("rint", x / scale), zero, inputs[2].dtype)
+
+    def routine(self, *inputs: TensorType) -> Routine | None:
+        """Of one scale, to bytes."""
+        x, scale, zero = inputs
+        if scale.size != 1 or zero.size != 1 or zero.dtype not in BYTES:
+            return None
+        return Routine("quantize", "quantize", (), (x.size, int(np.iinfo(zero.dtype).min)))
 
 
 @dataclass(frozen=True)
@@ -147,6 +155,20 @@ class QuantizedBinary(Op):
         )
         found = first + second if self.function == "Add" else first * second
         return saturated_scalar(k, k.call("rint", found / scale), zero, inputs[-1].dtype)
+
+    def routine(self, *inputs: TensorType) -> Routine | None:
+        """Of bytes, where the second is as large, or has no axes of its own between the first ones and the last ones."""
+        a, *_, zero = inputs
+        b = inputs[3]
+        if not {a.dtype, b.dtype, zero.dtype} <= set(BYTES):
+            return None
+        axes = [axis for axis, (size, own) in enumerate(zip(a.shape, b.shape, strict=True)) if size != own]
+        first, end = (axes[0], axes[-1] + 1) if axes else (0, 0)
+        if any(size != 1 for size in b.shape[first:end]) or (axes and end == a.rank):
+            return None
+        blocks = (product(a.shape[:first]), product(a.shape[first:end]), product(a.shape[end:]))
+        numbers = (*blocks, int(self.function == "Mul"), int(np.iinfo(zero.dtype).min))
+        return Routine("byte_binary", "quantized_binary", (a.dtype, b.dtype), (numbers,))
 
 
 @dataclass(frozen=True)

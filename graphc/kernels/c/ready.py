@@ -38,6 +38,8 @@ TYPES: dict[tuple[str, str], tuple[Sequence[np.dtype], ...]] = {
     ("depthwise", "depthwise_floats"): (BYTES, BYTES),
     ("depthwise", "depthwise_bytes"): (BYTES, BYTES),
     ("table", "byte_table"): (BYTES, BYTES),
+    ("quantize", "quantize"): (),
+    ("byte_binary", "quantized_binary"): (BYTES, BYTES),
     ("pad", "pad"): (ANY,),
     ("pool", "max_pool"): (NUMBERS,),
     **{("range", name): ((F32,),) for name in ("extremes", "byte_scale", "byte_zero")},

@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "squares.h"
+#include "rounding.h"
 
 // How many columns of the result are finished at once, and how many such groups a unit has.
 enum { GRAPHC_PACKED = 32, GRAPHC_BROAD = 4 };
@@ -23,32 +23,17 @@ struct graphc_columns {
     float factor[GRAPHC_BROAD * GRAPHC_PACKED];
 };
 
-#if defined(__AVX2__)
-#define GRAPHC_ROUNDS_VECTORS
-
-typedef float graphc_finish_floats __attribute__((vector_size(32)));
-typedef int32_t graphc_finish_words __attribute__((vector_size(32), may_alias));
-typedef graphc_finish_words graphc_loose_finish_words __attribute__((aligned(4)));
-
-// The same of one row as bytes, without sums of rows: compilers find no instructions for the larger, the smaller, and narrower numbers.
+#if defined(GRAPHC_ROUNDS_VECTORS)
+// The same of one row as bytes, without sums of rows.
 static inline void graphc_rounded_row(const int32_t * sums, const int32_t * offset, const float * factor, int32_t lowest, int32_t middle,
                                       uint8_t * bytes) {
-    const graphc_finish_floats low = (graphc_finish_floats) {0} + (float) (lowest - middle), highest = low + 255.0f;
-    const int32_t shift = middle - (union { float from; int32_t to; }) { .from = 12582912.0f }.to;
-    graphc_finish_words whole[4], some, others, all;
+    graphc_eight_floats scaled[4];
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
-        const graphc_finish_words total = ((const graphc_loose_finish_words *) sums)[i] + ((const graphc_loose_finish_words *) offset)[i];
-        graphc_finish_floats scaled = __builtin_convertvector(total, graphc_finish_floats) * (graphc_finish_floats) ((const graphc_loose_finish_words *) factor)[i];
-        __asm__("vmaxps %2, %1, %0" : "=v"(scaled) : "v"(scaled), "v"(low));
-        __asm__("vminps %2, %1, %0" : "=v"(scaled) : "v"(scaled), "v"(highest));
-        whole[i] = (graphc_finish_words) (scaled + 12582912.0f) + shift;
+        const graphc_eight_words total = ((const graphc_loose_eight *) sums)[i] + ((const graphc_loose_eight *) offset)[i];
+        scaled[i] = __builtin_convertvector(total, graphc_eight_floats) * (graphc_eight_floats) ((const graphc_loose_eight *) factor)[i];
     }
-    __asm__("vpackssdw %2, %1, %0" : "=x"(some) : "x"(whole[0]), "x"(whole[1]));
-    __asm__("vpackssdw %2, %1, %0" : "=x"(others) : "x"(whole[2]), "x"(whole[3]));
-    if (lowest < 0) __asm__("vpacksswb %2, %1, %0" : "=x"(all) : "x"(some), "x"(others));
-    else __asm__("vpackuswb %2, %1, %0" : "=x"(all) : "x"(some), "x"(others));
-    *(graphc_loose_finish_words *) bytes = GRAPHC_MIX(graphc_finish_words, all, all, 0, 4, 1, 5, 2, 6, 3, 7);
+    graphc_round_bytes(scaled, lowest, middle, bytes);
 }
 #endif
 

@@ -26,9 +26,10 @@ struct graphc_integer_block_T {
     int64_t place, places, channels, step;  // `step`: how far rows of the result lie apart
 };
 
-// Fills up a row of bytes, or of parts, to whole vectors.
+// Fills up a row to whole vectors; of bytes, where no parts are, to whole words.
 static inline void graphc_whole_row_T(void * row, bool bytes, int64_t count) {
-    for (; bytes && count % (GRAPHC_LANES * 4); count++) ((uint8_t *) row)[count] = 0;
+    const int64_t unit = sizeof(graphc_part) == 1 ? GRAPHC_LANES * 4 : 4;
+    for (; bytes && count % unit; count++) ((uint8_t *) row)[count] = 0;
     for (; !bytes && count % (GRAPHC_LANES * GRAPHC_PARTS); count++) ((graphc_part *) row)[count] = 0;
 }
 
@@ -51,6 +52,17 @@ static inline __attribute__((always_inline)) void graphc_window_row_T(const stru
     const T zero = b->x_zero[s->x_zeros > 1 ? place : 0];
     const int64_t size = s->groups == 1 ? s->height * s->width * pixel : 0;  // of an image of which nothing lies before b->x
     const bool together = s->groups == 1 && s->dilation_x == 1;  // taps of a line of the kernel meet what lies together
+    const int64_t line = s->kernel_width * s->channels, last = top + (s->kernel_height - 1) * s->dilation_y;
+    const bool inside = top >= 0 && left >= 0 && last < s->height && left + s->kernel_width <= s->width;
+    if (bytes && together && inside && line <= GRAPHC_SHORT_T && from == 0 && count == line * s->kernel_height &&
+        (last * s->width + left) * pixel + GRAPHC_SHORT_T <= size) {  // all of a small kernel
+        const T * at = b->x + (top * s->width + left) * pixel;
+        for (int64_t y = 0; y < s->kernel_height; y++, at += s->dilation_y * s->width * pixel) {
+            graphc_shifted_bytes_T(at, GRAPHC_SHORT_T, shift, as_bytes + y * line);
+        }
+        graphc_whole_row_T(row, bytes, count);
+        return;
+    }
     int64_t channel = from % s->channels, y = from / s->channels / s->kernel_width, x = from / s->channels % s->kernel_width;
     for (int64_t done = 0, taps; done < count; channel = 0) {
         const int64_t iy = top + y * s->dilation_y, ix = left + x * s->dilation_x, rest = s->kernel_width - x;
