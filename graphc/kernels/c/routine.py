@@ -61,7 +61,7 @@ def _definitions(file: str, types: tuple[np.dtype, ...]) -> dict[str, str]:
     for other in needed:
         if other != "types.h":
             found |= _definitions(other, types)
-    text = re.sub(r"^#include .*\n", "", text, flags=re.M)
+    text = re.sub(r"^#(?:include .*|pragma once)\n", "", text, flags=re.M)
     if "types.h" in needed:
         return found | {f"{file} {_suffix(types)}": _typed(text, types)}
     return found | {file: text}

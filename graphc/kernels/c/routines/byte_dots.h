@@ -1,5 +1,8 @@
 // Products of rows of bytes with panels of bytes, four of which are a word. One operand has signed bytes and the other unsigned ones, and
 // where no instruction multiplies such bytes they are shifted by 128 to what there is one for.
+#pragma once
+
+#include <stddef.h>
 
 #include "dots.h"
 

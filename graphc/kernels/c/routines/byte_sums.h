@@ -1,4 +1,5 @@
 // What becomes of sums of products of bytes: they themselves, times a factor, or bytes again.
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>

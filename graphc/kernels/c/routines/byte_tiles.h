@@ -1,5 +1,6 @@
 // Products of bytes by a processor's matrix unit (Intel's AMX). It has tiles of 16 rows of 64 bytes: tile 0 to 3 are sums of 32 bits, by
 // lines, 4 and 5 rows, 6 and 7 columns. The tests have its instructions emulated.
+#pragma once
 
 #include "dots.h"
 

@@ -1,4 +1,5 @@
 // Squares of bytes, by vectors.
+#pragma once
 
 #include <stdint.h>
 

@@ -41,12 +41,13 @@ static inline void graphc_channels_of_T(const struct graphc_depthwise_T * s, con
         for (int64_t tap = 0; tap < taps; tap += 2) {
             graphc_wide_shorts * const twos = c->twos[group][tap / 2];
             const I * const one = w + tap * s->channels + from, * const two = tap + 1 < taps ? one + s->channels : zeros;
-            graphc_widened_twos((I) -1 < 0, one, two, twos);
+            graphc_widen_twos((I) -1 < 0, one, two, twos);
+            const graphc_wide_shorts ones = (graphc_wide_shorts) {0} + 1;
             graphc_wide_shorts less[2];
-            graphc_widened_twos((I) -1 < 0, zeros, zeros, less);
+            graphc_widen_twos((I) -1 < 0, zeros, zeros, less);
             for (int i = 0; i < 2; i++) {
                 twos[i] -= less[i];
-                totals[i] = graphc_add_twos(totals[i], twos[i], (graphc_wide_shorts) {0} + 1);
+                graphc_add_twos(totals + i, twos + i, &ones);
             }
         }
     }
@@ -67,9 +68,9 @@ static inline __attribute__((always_inline)) void graphc_depthwise_pixels_T(int 
 #pragma GCC unroll 4
             for (int i = 0; i < pixels; i++) {
                 graphc_wide_shorts twos_of_x[2];
-                graphc_widened_twos((T) -1 < 0, one + i * step, two + i * step, twos_of_x);
-                low[i] = graphc_add_twos(low[i], twos_of_x[0], first);
-                high[i] = graphc_add_twos(high[i], twos_of_x[1], last);
+                graphc_widen_twos((T) -1 < 0, one + i * step, two + i * step, twos_of_x);
+                graphc_add_twos(low + i, twos_of_x, &first);
+                graphc_add_twos(high + i, twos_of_x + 1, &last);
             }
         }
 #pragma GCC unroll 4

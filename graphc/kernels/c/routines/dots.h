@@ -1,6 +1,7 @@
 // Products of small integers by vectors: an instruction adds the products of two vectors of words to sums of 32 bits, which wrap around.
 // A word holds parts that follow one another in a sum: four bytes where the processor multiplies unsigned by signed ones, else two
 // numbers of 16 bits.
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>

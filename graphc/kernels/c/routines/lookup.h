@@ -1,5 +1,6 @@
 // A table of bytes for 32 of them at once: an instruction looks up the low halves of bytes in 16 numbers, and the high halves say by their bits
 // in which 16.
+#pragma once
 
 #include <stdint.h>
 

@@ -66,7 +66,7 @@ static inline void graphc_largest_bytes_T(int64_t high, const uint8_t * restrict
 static inline void graphc_panel_block_T(const struct graphc_packed_T * p, const struct graphc_integer_block_T * b, const struct graphc_finish * f,
                                         int64_t j, int64_t panels, uint8_t * y) {
     _Alignas(64) int32_t sums[GRAPHC_BROAD * GRAPHC_HIGH_T * GRAPHC_PACKED];
-    _Alignas(64) uint8_t rows[GRAPHC_HIGH_T * GRAPHC_DEPTH_T + GRAPHC_SHORT_T], room[GRAPHC_DEPTH_T];
+    _Alignas(64) uint8_t rows[GRAPHC_HIGH_T * GRAPHC_DEPTH_T + GRAPHC_SHORT_T];
     struct graphc_columns columns;
     int32_t row_sums[GRAPHC_HIGH_T] = {0};
     const struct graphc_window_T * const s = &p->window;
@@ -88,6 +88,7 @@ static inline void graphc_panel_block_T(const struct graphc_packed_T * p, const 
     const int64_t parts = all > 0 ? (all + GRAPHC_DEPTH_T - 1) / GRAPHC_DEPTH_T : 1, each = ((all + parts - 1) / parts + 63) / 64 * 64;
     const int64_t size = f->zero != NULL ? 1 : sizeof(int32_t);
 #if defined(GRAPHC_ADDS_PAIRS_OF_BYTES)
+    _Alignas(64) uint8_t room[GRAPHC_DEPTH_T];
     uint8_t * const largest = b->places >= GRAPHC_SORTED_T ? room : NULL;
 #else
     uint8_t * const largest = NULL;

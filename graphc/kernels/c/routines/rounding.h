@@ -1,4 +1,5 @@
 // Numbers as bytes, by vectors: rounded, half to even, plus a zero point, at the ends of the range where they exceed it.
+#pragma once
 
 #include <stdint.h>
 

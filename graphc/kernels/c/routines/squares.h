@@ -1,4 +1,5 @@
 // Turns squares of vectors: what was a row becomes a column.
+#pragma once
 
 #if !defined(__clang__) && __GNUC__ < 12
 #define GRAPHC_MIX(vector, a, b, ...) __builtin_shuffle(a, b, (vector) {__VA_ARGS__})

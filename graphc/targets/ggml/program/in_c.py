@@ -110,11 +110,6 @@ def _own_headers() -> list[str]:
     return [f"{path.removesuffix('.c')}.h" for path in _c_files("own")]
 
 
-def _shared(name: str) -> str:
-    """A header that generated kernels have too."""
-    return f"#pragma once\n\n{routine_text(name)}"
-
-
 def _included(paths: Iterable[str]) -> str:
     return "".join(f'#include "{path}"\n' for path in paths)
 
@@ -129,7 +124,7 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "own.h": _own_header,
     "own.c": lambda: _included(_c_files("own")),
     "own/functions.h": header,
-    "own/bytes.h": lambda: _shared("bytes.h"),
-    "own/squares.h": lambda: _shared("squares.h"),
+    "own/bytes.h": lambda: routine_text("bytes.h"),
+    "own/squares.h": lambda: routine_text("squares.h"),
 }
 """Files that are made, by their names."""
