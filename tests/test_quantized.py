@@ -459,7 +459,7 @@ def test_a_quantized_model_is_as_near_as_onnxruntime_is(model: str, types: str, 
         "mobile": {
             "integer_convolution": 6,
             "depthwise_convolution": 1,
-            "byte_function": 7,
+            "byte_function": 8,
             "joined_with_channels_last": 1,
         },
     }
