@@ -325,6 +325,16 @@ def test_a_rule_refuses_with_a_reason(name: str) -> None:
     assert any(rule == name and reason for rule, _, reason in log.refused)
 
 
+@pytest.mark.parametrize(("steps", "fires"), [(60, True), (3000, False)])
+def test_a_byte_that_is_met_along_many_ways(steps: int, fires: bool) -> None:
+    lines = [f"%m{i + 1} = Mul(%m{i}, %m{i})" for i in range(steps)]
+    text = ["graph g(%x: uint8[2, 3])", "%s: float32[] = constant(0.01)", "%z: uint8[] = constant(3)"]
+    graph = parsed(
+        "\n".join([*text, "%m0 = Dequantize(%x, %s, %z)", *lines, f"%q = Quantize(%m{steps}, %s, %z)", "return q=%q"])
+    )
+    assert rewrite(graph, [RULES["byte_function"]], Log()) == fires
+
+
 @dataclass
 class File:
     """An ONNX file of one input, written node by node."""

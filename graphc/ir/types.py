@@ -21,6 +21,7 @@ U8 = np.dtype(np.uint8)
 BOOL = np.dtype(np.bool_)
 STRING = np.dtype(object)
 
+BYTES = (U8, I8)
 FLOATS = frozenset({F16, BF16, F32, F64})
 INTEGERS = frozenset(np.dtype(t) for t in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"))
 NARROW = frozenset(

@@ -15,15 +15,13 @@ import numpy as np
 from graphc.errors import ShapeError
 from graphc.ir.graph import Value
 from graphc.ir.numbers import read_numbers
-from graphc.ir.types import F32, F64, I8, I32, U8, TensorType
+from graphc.ir.types import BYTES, F32, F64, I8, I32, U8, TensorType
 from graphc.ops.base import Emit, Op, Routine
 from graphc.ops.conv import Conv
 from graphc.ops.matmul import MatMul, merge_batches, swap
 from graphc.ops.movement import Expand, Reshape
 from graphc.ops.pointwise import Binary, Cast
 from graphc.shapes import Dim, product
-
-BYTES = (U8, I8)
 
 LARGEST = 255 * 255
 """The largest product of two differences."""

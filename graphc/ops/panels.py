@@ -9,9 +9,9 @@ import numpy as np
 
 from graphc.errors import ShapeError
 from graphc.ir.graph import Value
-from graphc.ir.types import F32, I32, TensorType
+from graphc.ir.types import BYTES, F32, I32, TensorType
 from graphc.ops.base import Emit, Op, Routine
-from graphc.ops.integers import BYTES, IntegerConv
+from graphc.ops.integers import IntegerConv
 from graphc.ops.movement import Pad, Reshape, Transpose
 from graphc.ops.pointwise import Cast
 from graphc.ops.quantized import saturated

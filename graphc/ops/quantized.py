@@ -12,7 +12,7 @@ import numpy as np
 
 from graphc.errors import ShapeError
 from graphc.ir.graph import Value
-from graphc.ir.types import F32, I8, I16, I32, I64, U8, TensorType
+from graphc.ir.types import BYTES, F32, I8, I16, I32, I64, U8, TensorType
 from graphc.ops.base import Emit, Op, Routine, broadcast_shapes
 from graphc.ops.collapse import MAX_RANK
 from graphc.ops.matmul import MatMul
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from graphc.targets.ggml.program.tensor import Tensor
 
 U16 = np.dtype(np.uint16)
-BYTES = (U8, I8)
 SMALL = (*BYTES, U16, I16)
 """Types of which float32 holds every number."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx
 
-from graphc.frontend.onnx.sparse import graphs
+from graphc.frontend.onnx.sparse import graphs, inner_graphs
 
 
 def in_order(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -34,7 +34,7 @@ def _lists(proto: onnx.ModelProto) -> list[Any]:
     found: list[Any] = [graph.node for graph in graphs(proto.graph)]
     for function in proto.functions:
         found.append(function.node)
-        found.extend(graph.node for node in function.node for inner in _inner(node) for graph in graphs(inner))
+        found.extend(graph.node for node in function.node for inner in inner_graphs(node) for graph in graphs(inner))
     return found[::-1]
 
 
@@ -68,15 +68,8 @@ def _order(nodes: Sequence[onnx.NodeProto]) -> list[int] | None:
 def _read(node: onnx.NodeProto) -> Iterator[str]:
     """The names that a node reads, also within its graphs."""
     yield from filter(None, node.input)
-    for graph in _inner(node):
+    for graph in inner_graphs(node):
         own = {each.name for each in (*graph.input, *graph.initializer)}
         own.update(name for each in graph.node for name in each.output)
         yield from (name for each in graph.node for name in _read(each) if name not in own)
         yield from (each.name for each in graph.output if each.name not in own)
-
-
-def _inner(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            yield attribute.g
-        yield from attribute.graphs

@@ -55,9 +55,16 @@ def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """A graph and all that are within it."""
     yield graph
     for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs) if attribute.HasField("g") or attribute.graphs else ():
-                yield from graphs(inner)
+        for inner in inner_graphs(node):
+            yield from graphs(inner)
+
+
+def inner_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs that are attributes of a node."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
 
 
 def _is_sparse(graph: onnx.GraphProto) -> bool:

@@ -15,7 +15,7 @@ from itertools import product
 
 import numpy as np
 
-from graphc.ir.types import BOOL, F32, FLOATS, I8, INTEGERS, NARROW, U8
+from graphc.ir.types import BOOL, BYTES, F32, FLOATS, INTEGERS, NARROW, U8
 from graphc.kernels.c.compiler import FLAGS
 from graphc.kernels.c.language import BITS, NARROW_TYPES
 from graphc.kernels.c.render import DATA, NUMBER, PREAMBLE
@@ -25,7 +25,6 @@ from graphc.shapes import Dim
 
 NUMBERS = sorted(FLOATS | INTEGERS, key=str)
 ANY = (*NUMBERS, BOOL)
-BYTES = (U8, I8)
 
 TYPES: dict[tuple[str, str], tuple[Sequence[np.dtype], ...]] = {
     ("boxes", "best_boxes"): (),

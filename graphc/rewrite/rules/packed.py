@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from graphc.ir.graph import Node, Value
+from graphc.ir.types import BYTES
 from graphc.ops.activations import Activation
 from graphc.ops.base import Emit, broadcast_shapes
 from graphc.ops.integers import (
-    BYTES,
     FEWEST,
     ONE_MORE,
     ChannelsFirst,
@@ -41,6 +41,9 @@ PRODUCT = PackedConv((1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
 
 SHORTEST_PACKED = 8
 """Products in a sum from which on what is packed is faster than float32."""
+
+MOST_STEPS = 100
+"""Tensors between a byte and another that depends on it alone, of which a table is made."""
 
 
 @rule("Requantize(total := IntegerConv(x, w, x_zero, w_zero, bias), factor, zero)")
@@ -68,9 +71,11 @@ def depthwise_convolution(
     assert isinstance(op, IntegerConv)
     if len(op.strides) != 2 or op.channels_last or not op.group == w.shape[0] == x.shape[1]:
         return Refusal("not over two axes, or not a kernel for each channel")
+    if not w.static or not is_static(*w.shape):
+        return Refusal("the kernels are computed")
     if w.shape[0] < LEAST_CHANNELS or product(w.shape[2:]) > MOST_TAPS:
         return Refusal("there are few channels, or the kernels are large")
-    if reason := _unfinished(emit, w, w.shape[0], total.outputs[0], 1, factor, zero):
+    if reason := _unfinished(emit, w.shape[0], total.outputs[0], 1, factor, zero):
         return Refusal(reason)
     settings: Any = (op.strides, op.dilations, op.pads_before, op.pads_after)
     kernels = emit(Transpose((1, 2, 0)), emit(Reshape((w.shape[0], *w.shape[2:])), w))
@@ -236,22 +241,24 @@ def _byte_within(y: Value) -> Value | None:
 
 
 def _bytes_within(y: Value) -> set[Value] | None:
-    """All such tensors; None where something else is read."""
-    if y.static:
-        return set() if y.type.size == 1 else None
-    node = y.producer
-    if node is None or not isinstance(node.op, (Dequantize, Unary, Binary, Activation)):
-        return None
-    if isinstance(node.op, Dequantize):
-        x, *others = node.inputs
-        known = x.dtype in BYTES and all(each.static and each.type.size == 1 for each in others)
-        return {x} if known else None
-    found: set[Value] = set()
-    for each in node.inputs:
-        within = _bytes_within(each)
-        if within is None:
+    """All such tensors; None where something else is read, or there are many steps."""
+    found, seen, waiting = set[Value](), {y}, [y]
+    while waiting:
+        value = waiting.pop()
+        node = value.producer
+        if value.static:
+            if value.type.size != 1:
+                return None
+        elif node is None or not isinstance(node.op, (Dequantize, Unary, Binary, Activation)) or len(seen) > MOST_STEPS:
             return None
-        found |= within
+        elif isinstance(node.op, Dequantize):
+            x, *others = node.inputs
+            if x.dtype not in BYTES or not all(each.static and each.type.size == 1 for each in others):
+                return None
+            found.add(x)
+        else:
+            waiting += [each for each in node.inputs if each not in seen]
+            seen.update(node.inputs)
     return found
 
 
@@ -296,13 +303,11 @@ def _unpackable(emit: Site, zero: Value, w: Value, kernels: int, result: Value, 
         return "there are few kernels, or they are short"
     if zero.type.size != 1:
         return "rows have zero points of their own"
-    return _unfinished(emit, w, out, result, columns, *finish)
+    return _unfinished(emit, out, result, columns, *finish)
 
 
-def _unfinished(emit: Site, w: Value, out: Dim, result: Value, columns: int, *finish: Value) -> str:
+def _unfinished(emit: Site, out: Dim, result: Value, columns: int, *finish: Value) -> str:
     """Why sums of products with so many kernels cannot be finished where they are computed; empty if they can."""
-    if not w.static or not is_static(*w.shape):
-        return "the kernels are computed"
     if not emit.alone(result):
         return "the sums are read by others too"
     alone = tuple(out if axis == columns else 1 for axis in range(len(result.shape)))

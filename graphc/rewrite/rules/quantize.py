@@ -13,11 +13,11 @@ import numpy as np
 
 from graphc.ir.graph import Node, Value
 from graphc.ir.numbers import decided, made_by, read_numbers
-from graphc.ir.types import F32, I32, INTEGERS, U8
+from graphc.ir.types import BYTES, F32, I32, INTEGERS, U8
 from graphc.ops.activations import Clip
 from graphc.ops.base import Emit, broadcast_shapes
 from graphc.ops.conv import Conv
-from graphc.ops.integers import BYTES, LARGEST, IntegerConv, IntegerMatMul
+from graphc.ops.integers import LARGEST, IntegerConv, IntegerMatMul
 from graphc.ops.matmul import MatMul, swap
 from graphc.ops.movement import Concat, Expand, Reshape
 from graphc.ops.narrow import WIDTHS
