@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -45,8 +46,29 @@ ATTENTIONS = {
 }
 
 
-def built(op: Op, shapes: tuple[tuple[int, ...], ...], choices: bytes) -> tuple[np.ndarray, np.ndarray, BuiltGraph]:
-    """The result, the exact one, and the graph, with these choices."""
+class Built(NamedTuple):
+    """The result of an operator, the exact one, and what computed it, whose graph is there as long."""
+
+    result: np.ndarray
+    exact: np.ndarray
+    executor: Executor
+
+    @property
+    def graph(self) -> BuiltGraph:
+        (made,) = self.executor.graphs
+        return made
+
+    @property
+    def ways(self) -> list[str]:
+        return [each.way for each in self.graph.taken.values()]
+
+    @property
+    def operators(self) -> list[bytes]:
+        return [ggml.ggml_op_name(node.contents.op) for node in self.graph.placement.nodes]
+
+
+def built(op: Op, shapes: tuple[tuple[int, ...], ...], choices: bytes) -> Built:
+    """What is computed with these choices."""
     rng = np.random.default_rng(5)
     arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
     graph = Graph()
@@ -55,8 +77,7 @@ def built(op: Op, shapes: tuple[tuple[int, ...], ...], choices: bytes) -> tuple[
     executor = Executor(lower(graph), [], threads=2)
     executor.choices = choices
     (result,) = executor.run({f"x{i}": array for i, array in enumerate(arrays)}, {})
-    (made,) = executor.graphs
-    return result, op.eval(*(array.astype(np.float64) for array in arrays))[0], made
+    return Built(result, op.eval(*(array.astype(np.float64) for array in arrays))[0], executor)
 
 
 def line(key: str, way: str) -> bytes:
@@ -65,7 +86,8 @@ def line(key: str, way: str) -> bytes:
 
 def key_of(op: Op, shapes: tuple[tuple[int, ...], ...]) -> tuple[str, str]:
     """What a choice for it depends on, and the way that is taken without one."""
-    (taken,) = built(op, shapes, b"")[2].taken.values()
+    found = built(op, shapes, b"")
+    (taken,) = found.graph.taken.values()
     return taken.key, taken.way
 
 
@@ -74,14 +96,13 @@ def key_of(op: Op, shapes: tuple[tuple[int, ...], ...]) -> tuple[str, str]:
 def test_the_way_that_was_chosen_computes_a_convolution(name, way):
     shapes, op, possible = CONVOLUTIONS[name]
     key, usual = key_of(op, shapes)
-    result, exact, graph = built(op, shapes, line(key, way))
+    found = built(op, shapes, line(key, way))
     taken = way if way in possible else usual
-    assert [each.way for each in graph.taken.values()] == [taken]
+    assert found.ways == [taken]
     expected = {"winograd": "winograd", "tiles": "conv_2d"}.get(taken)
-    assert list(graph.own.values()) == ([expected] if expected else [])
-    operators = {ggml.ggml_op_name(node.contents.op) for node in graph.placement.nodes}
-    assert (b"CONV_2D" in operators) == (taken == "direct")
-    assert np.abs(result - exact).max() <= 3e-6 * np.abs(exact).max()
+    assert list(found.graph.own.values()) == ([expected] if expected else [])
+    assert (b"CONV_2D" in found.operators) == (taken == "direct")
+    assert np.abs(found.result - found.exact).max() <= 3e-6 * np.abs(found.exact).max()
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)
@@ -90,13 +111,12 @@ def test_the_way_that_was_chosen_computes_attention(name, way):
     op, shapes = Attention(0.3), ATTENTIONS[name]
     key, usual = key_of(op, shapes)
     assert usual == ("flash" if name == "many queries" else "scores")
-    result, exact, graph = built(op, shapes, line(key, way))
+    found = built(op, shapes, line(key, way))
     taken = way if way != "tiles" else usual
-    assert [each.way for each in graph.taken.values()] == [taken]
-    operators = [ggml.ggml_op_name(node.contents.op) for node in graph.placement.nodes]
-    assert (b"SOFT_MAX" in operators) == (taken == "scores")
-    assert ("attention" in graph.own.values()) == (taken == "flash")
-    assert np.abs(result - exact).max() <= 3e-6 * np.abs(exact).max()
+    assert found.ways == [taken]
+    assert (b"SOFT_MAX" in found.operators) == (taken == "scores")
+    assert ("attention" in found.graph.own.values()) == (taken == "flash")
+    assert np.abs(found.result - found.exact).max() <= 3e-6 * np.abs(found.exact).max()
 
 
 def test_several_devices_and_those_of_servers_have_no_choices_of_their_own(tmp_path, monkeypatch):
@@ -148,7 +168,7 @@ def test_a_line_that_is_no_choice_does_not_count_and_is_mended(tmp_path, wrong):
     shapes, op, _ = CONVOLUTIONS["pointwise"]
     key = key_of(op, shapes)[0]
     choices = wrong + b"\n" + line(key, "direct")
-    assert [each.way for each in built(op, shapes, choices)[2].taken.values()] == ["direct"]
+    assert built(op, shapes, choices).ways == ["direct"]
     remember(path, "a machine", {OTHER: "tiles"})
     assert path.read_bytes() == f"# a machine; measured by graphc tune\n{OTHER} = tiles\n{KEY} = winograd\n".encode()
 
@@ -158,7 +178,7 @@ def test_the_last_of_several_lines_counts():
     key = key_of(op, shapes)[0]
     for way in ("tiles", "direct"):
         choices = line(key, "direct") + line(key, "tiles") + f"  {key}\t= {way} # so \r\n".encode()
-        assert [each.way for each in built(op, shapes, choices)[2].taken.values()] == [way]
+        assert built(op, shapes, choices).ways == [way]
 
 
 def test_a_star_stands_for_all_calls_of_a_kind_that_no_line_is_about():
@@ -170,7 +190,7 @@ def test_a_star_stands_for_all_calls_of_a_kind_that_no_line_is_about():
         (line(key, "tiles") + line("conv_2d *", "direct"), "tiles"),
         (line("attention *", "flash"), "tiles"),
     ):
-        assert [each.way for each in built(op, shapes, choices)[2].taken.values()] == [way]
+        assert built(op, shapes, choices).ways == [way]
 
 
 def test_c_knows_the_ways_of_composites():
@@ -190,6 +210,7 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path):
     code = """
 import sys
 from pathlib import Path
+from typing import NamedTuple
 from graphc.targets.ggml.run.choose.choices import remember
 for number in range(20):
     remember(Path(sys.argv[1]), "a machine", {f"conv_2d {sys.argv[2]} {number}": "tiles"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from graphc.targets.ggml.run.device.tensors import (
     upload,
 )
 from graphc.targets.ggml.run.memory.results import Placement
+from graphc.targets.ggml.run.native_calls import MadeCalls
 from graphc.targets.ggml.run.steady import KeptTensors
 
 if TYPE_CHECKING:
@@ -67,8 +69,6 @@ class BuiltGraph:
         self.owner, self.program, self.section = owner, program, section
         self.binding = dict(binding)
         self.values = Values(self.binding)
-        self.taken: dict[int, Taken] = {}
-        self.products: list[str] = []  # that our own code may round, by the names that choices have for them
         self.works: dict[int, Work] = {}
         self.building: Building | None = None
         self.kept = KeptTensors(owner.backends[0], {i: program.calls[i].result for i in section.kept}, self.values)
@@ -98,26 +98,29 @@ class BuiltGraph:
         self.inputs = {
             index: new_tensor(self.context, program.inputs[index].tensor, self.values) for index in section.inputs
         }
-        self.results = {
+        self.made = {  # results of calls, which Python has, of others' or its own
             index: new_tensor(self.context, program.calls[index].result, self.values)
             for index in section.reads
             if index not in self.kept.tensors
         }
-        self.read = list(self.results)
-        self.results |= self.kept.tensors
-        self.given = [*self.inputs.values(), *self.results.values()]
+        self.read = list(self.made)
+        self.made |= self.kept.tensors
+        self.given = [*self.inputs.values(), *self.made.values()]
         self.userdata = {index: self.executor.kernels[index].userdata(self.binding) for index in section.kernels}
         for tensor in self.given:
             ggml.ggml_set_input(tensor)
             ggml.ggml_set_output(tensor)
-        self._replay.make(self)
+        self._decided: list[Call] = []
+        self.by_c: MadeCalls | None = None
+        self.by_c = self._replay.make(self)
 
     def _expand(self, count: int) -> None:
         """Make the graph, of at most so many tensors, and say what of it is read later."""
         executor, program, section = self.executor, self.program, self.section
         self.graph = ggml.ggml_new_graph_custom(self.context, count, False)
         self.outputs = [self._tensor(program.outputs[index].tensor) for index in section.outputs]
-        for tensor in (*self.outputs, *(self.results[index] for index in section.writes)):
+        written = [self.result(index) for index in section.writes]
+        for tensor in (*self.outputs, *written):
             ggml.ggml_set_output(tensor)
             if tensor.contents.view_src:  # the allocator would give a view's memory to later results
                 ggml.ggml_set_output(tensor.contents.view_src)
@@ -126,8 +129,8 @@ class BuiltGraph:
             ggml.ggml_build_forward_expand(self.graph, tensor)
         if executor.own is not None and len(executor.servers.addresses) > 1:
             order_views(executor.own, self.graph)
-        self._uploaded = [*self.inputs.values(), *(self.results[index] for index in self.read)]
-        self._found = [*(self.results[index] for index in section.writes), *self.outputs]
+        self._uploaded = [*self.inputs.values(), *(self.result(index) for index in self.read)]
+        self._found = [*written, *self.outputs]
         lendable = self._lendable()
         lent = [tensor for tensor in lendable if tensor is not None]
         self._lent = [index for index, tensor in enumerate(lendable) if tensor is not None]
@@ -138,7 +141,9 @@ class BuiltGraph:
             (index, tuple(self.values[size] for size in program.outputs[index].shape), program.outputs[index].dtype)
             for index in section.outputs
         ]
-        self._later = [(index, (ggml.ggml_nbytes(self.results[index]),)) for index in section.writes]
+        self._later = [
+            (index, (ggml.ggml_nbytes(tensor),)) for index, tensor in zip(section.writes, written, strict=True)
+        ]
         self.placement = Placement(self.context, self.graph, self._pinned(), self.kept.nbytes, lent)
         self.kept.pretend()  # views that are made of what lies somewhere keep its address
 
@@ -171,6 +176,20 @@ class BuiltGraph:
         return list(pinned.values())
 
     @property
+    def results(self) -> Mapping[int, Any]:
+        """The tensors that are results of calls, by their numbers: those that are given, then those that are made."""
+        for index in self.section.calls:
+            self.result(index)
+        return self.made
+
+    def result(self, index: int) -> Any:
+        """The result of a call."""
+        if index not in self.made:
+            assert self.by_c is not None
+            self.made[index] = self.by_c.result(self.program.calls[index])
+        return self.made[index]
+
+    @property
     def own(self) -> dict[int, str]:
         """The functions of ours that compute results of calls."""
         if self.building is None:
@@ -180,7 +199,7 @@ class BuiltGraph:
 
     def computed_as(self, index: int) -> Any:
         """The tensor that is computed for a call's result: that itself, or what it is a view of that was made for the call."""
-        tensor = self.results[index]
+        tensor = self.result(index)
         made = self.program.calls[index].function in COMPOSITES
         while made and tensor.contents.op in VIEW_OPS and tensor.contents.src[0]:
             tensor = tensor.contents.src[0]
@@ -239,7 +258,7 @@ class BuiltGraph:
 
     def _tensor(self, tensor: Tensor) -> Any:
         if tensor.call >= 0:
-            return self.results[tensor.call]
+            return self.result(tensor.call)
         return self.inputs[tensor.input] if tensor.input >= 0 else self.executor.weights.tensors[tensor.weight]
 
     def launched(self, call: Call, tensors: Sequence[Any]) -> Any:
@@ -255,12 +274,26 @@ class BuiltGraph:
         if self.building is None:
             return self.expanded(call)
         result = self.building.call(call.function, args)
-        for key, way in self.building.taken() if self.building.has_taken else ():
-            if kind_of(key) == PRODUCT:
-                self.products.append(key)
-            else:
-                self.taken[call.result.call] = Taken(key, way)
+        self._decided += [call] * (self.building.decided - len(self._decided))
         return result
+
+    @cached_property
+    def _decisions(self) -> list[tuple[int, Taken]]:
+        """What was decided, and the numbers of the calls for which it was."""
+        if self.building is None:
+            return []
+        calls = self._decided if self.by_c is None else self.by_c.decided()
+        return [(call.result.call, Taken(*each)) for call, each in zip(calls, self.building.taken(), strict=True)]
+
+    @property
+    def taken(self) -> dict[int, Taken]:
+        """The ways of calls that have several."""
+        return {index: taken for index, taken in self._decisions if kind_of(taken.key) != PRODUCT}
+
+    @property
+    def products(self) -> list[str]:
+        """The products that our own code may round, by the names that choices have for them."""
+        return [taken.key for _, taken in self._decisions if kind_of(taken.key) == PRODUCT]
 
     def expanded(self, call: Call) -> Any:
         """What ggml makes of the calls that a composite stands for; null where it fails."""

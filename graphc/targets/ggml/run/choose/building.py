@@ -22,7 +22,8 @@ class Building:
     """Makes tensors in a context of ggml's. It is freed after the graph, whose custom operators read their settings in it.
 
     `devices` are the backends but for the CPU's, `choices` what was measured, as `graphc tune` writes it. `uses_own` says whether
-    our own code may compute, and `fast` whether what is multiplied may be rounded.
+    our own code may compute, and `fast` whether what is multiplied may be rounded. C has it at its `address`, and how many choices
+    were made at `decided_at`.
     """
 
     def __init__(
@@ -36,15 +37,15 @@ class Building:
         uses_own: bool,
         fast: bool,
     ) -> None:
-        self.own, self.library, self._told = own, own.library, 0
+        self.own, self.library = own, own.library
         table = own.table if uses_own else None
-        self._builder = self.library.graphc_builder_new(context, ggml_functions(), table, threads, fast)
-        if not self._builder:
+        self.address = self.library.graphc_builder_new(context, ggml_functions(), table, threads, fast)
+        if not self.address:
             raise GraphcError("not enough memory for a graph")
-        self._decided = ctypes.c_int.from_address(self.library.graphc_builder_decided(self._builder))
+        self.decided_at = self.library.graphc_builder_decided(self.address)
         for device in devices:
-            self.library.graphc_builder_device(self._builder, device, backend_name(device).encode(), fast)
-        self.library.graphc_builder_choose(self._builder, choices, len(choices))
+            self.library.graphc_builder_device(self.address, device, backend_name(device).encode(), fast)
+        self.library.graphc_builder_choose(self.address, choices, len(choices))
 
     def call(self, function: str, args: Sequence[Any]) -> Any:
         """The tensor of a composite call that is built in C, given ggml's tensors, numbers and addresses of activations; null
@@ -53,35 +54,32 @@ class Building:
         if more:
             others = args[count:]
             args = (*args[:count], (ctypes.POINTER(ggml.ggml_tensor) * len(others))(*others), len(others))
-        return made(self._builder, *args)
+        return made(self.address, *args)
 
     def activation(self, activation: Activation) -> int:
         """Where what C is told of an activation lies. Raises GraphcError if there is no such one."""
         first, second, *_ = *activation.numbers, 0.0, 0.0
-        made: int | None = self.library.graphc_builder_activation(
-            self._builder, activation.name.encode(), first, second
-        )
+        made: int | None = self.library.graphc_builder_activation(self.address, activation.name.encode(), first, second)
         if not made:
             raise GraphcError(f"there is no activation {activation.name}, or not enough memory for a graph")
         return made
 
     @property
-    def has_taken(self) -> bool:
-        """True if there is something that `taken` did not say yet."""
-        return self._told < self._decided.value
+    def decided(self) -> int:
+        """How many choices were made so far."""
+        return ctypes.c_int.from_address(self.decided_at).value
 
     def taken(self) -> Iterator[tuple[str, str]]:
-        """What choices depended on since they were asked for last, and the ways that were taken."""
+        """What these choices depended on, and the ways that were taken."""
         key, way = ctypes.c_char_p(), ctypes.c_char_p()
-        while self.has_taken:
-            self.library.graphc_builder_taken(self._builder, self._told, ctypes.byref(key), ctypes.byref(way))
-            self._told += 1
+        for index in range(self.decided):
+            self.library.graphc_builder_taken(self.address, index, ctypes.byref(key), ctypes.byref(way))
             yield (key.value or b"").decode(), (way.value or b"").decode()
 
     def free(self) -> None:
         """Give back the settings."""
-        self.library.graphc_builder_free(self._builder)
-        self._builder = None
+        self.library.graphc_builder_free(self.address)
+        self.address = self.decided_at = None
 
 
 @functools.cache

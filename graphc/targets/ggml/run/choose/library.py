@@ -8,7 +8,7 @@ import ctypes
 import functools
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from graphc.kernels.c.compiler import FLAGS, find_compiler
 from graphc.kernels.c.joined import joined
 from graphc.once import once
 from graphc.targets.ggml.program.in_c import c_text, own_functions
+from graphc.targets.ggml.run.choose.kinds import kinds_text
 from graphc.trace import warn
 
 FAST_FLAGS = (
@@ -36,9 +37,24 @@ ROUTINE_FLAGS = tuple("-O2" if flag == "-O3" else flag for flag in FLAGS)
 TABLE = "graphc_own"
 """The table of all functions that compute."""
 
-FILES = ("variant.c", "build.c", "assign.c", "residence.c", "runner.c")
+FILES = ("variant.c", "build.c", "assign.c", "residence.c", "runner.c", "calls.c")
 
-HEADERS = ("build.h", "assign.h", "residence.h", "runner.h", "composites.h", "own/panels.h", "own/products.h")
+ONLY_HERE: Mapping[str, Callable[[], str]] = {
+    **{name: Path(__file__).with_name(name).read_text for name in ("calls.c", "calls.h")},
+    "kinds.h": kinds_text,
+}
+"""Files that C++ projects do not have."""
+
+HEADERS = (
+    "build.h",
+    "assign.h",
+    "residence.h",
+    "runner.h",
+    "composites.h",
+    "calls.h",
+    "own/panels.h",
+    "own/products.h",
+)
 """What Python calls."""
 
 KINDS = {
@@ -54,7 +70,7 @@ KINDS = {
 
 def declare(library: ctypes.CDLL, header: str) -> None:
     """Say what the functions of a header take and give. A function of which that is not known is given half of each address."""
-    for result, name, given in re.findall(r"^GRAPHC_API ([^(]+?) ?(\w+)\(([^)]*)\);", c_text(header), re.M):
+    for result, name, given in re.findall(r"^GRAPHC_API ([^(]+?) ?(\w+)\(([^)]*)\);", _text(header), re.M):
         function = getattr(library, name)
         function.restype = None if result == "void" else KINDS.get(result, ctypes.c_void_p)
         kinds = re.findall(r"([^,]+[ *])\w+(?:,|$)", given)
@@ -149,4 +165,8 @@ def load_routines() -> ctypes.CDLL | None:
 @functools.cache
 def source(names: tuple[str, ...] = FILES, export: str = "") -> str:
     """The files as one, each with what it includes of others; `export` is how C has a name be known outside of a library."""
-    return f"#define GRAPHC_API {export}\n#define GRAPHC_VARIANT {export} {TABLE}\n" + joined(names, c_text)
+    return f"#define GRAPHC_API {export}\n#define GRAPHC_VARIANT {export} {TABLE}\n" + joined(names, _text)
+
+
+def _text(path: str) -> str:
+    return ONLY_HERE[path]() if path in ONLY_HERE else c_text(path)

@@ -8,7 +8,7 @@ descriptions as they were when the graph was built.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from graphc.backends.generated import check_devices
@@ -72,9 +72,9 @@ class Placement:
         self._untouched = ctypes.string_at(self._address, ggml.ggml_used_mem(context))
 
     @property
-    def nodes(self) -> list[Any]:
+    def nodes(self) -> Iterator[Any]:
         """What the graph computes, in order."""
-        return [ggml.ggml_graph_node(self.graph, index) for index in range(ggml.ggml_graph_n_nodes(self.graph))]
+        return (ggml.ggml_graph_node(self.graph, index) for index in range(ggml.ggml_graph_n_nodes(self.graph)))
 
     def reset(self, addresses: Sequence[int] = ()) -> None:
         """Make the tensors what they were when the graph was built, but for those that are lent, if there are addresses for
