@@ -22,8 +22,8 @@ class Building:
     """Makes tensors in a context of ggml's. It is freed after the graph, whose custom operators read their settings in it.
 
     `devices` are the backends but for the CPU's, `choices` what was measured, as `graphc tune` writes it. `uses_own` says whether
-    our own code may compute, and `fast` whether what is multiplied may be rounded. C has it at its `address`, and how many choices
-    were made at `decided_at`.
+    our own code may compute, and `fast` whether what is multiplied may be rounded. C has it at its `address`, and at
+    `decided_at` how many choices were made.
     """
 
     def __init__(
