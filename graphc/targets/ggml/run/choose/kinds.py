@@ -1,5 +1,5 @@
-"""The kinds of functions that `calls.c` calls. A kind has a letter for each parameter. There are a few dozen, each with a piece of
-code that calls whatever function of this kind lies at an address.
+"""The kinds of functions that `calls.c` calls. A kind has a letter for each parameter. There are a few dozen, each with a piece
+of code that calls whatever function of this kind lies at an address.
 """
 
 from __future__ import annotations
