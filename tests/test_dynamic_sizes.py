@@ -338,6 +338,23 @@ def test_what_a_mask_counts_twice_is_one_number():
         model.run(x=np.array([np.nan, 1], np.float32))
 
 
+@pytest.mark.parametrize("rows", ["n", 16])
+def test_rows_that_a_mask_chooses_are_written_where_they_were(rows):
+    """As torch.onnx writes `x[mask] = 2 * x[mask]` for rows of 3: all elements are counted, and rows by the mask's sum."""
+    net = Net(x=[rows, 3])
+    mask = net("Greater", net("ReduceSum", "x", np.array([1]), keepdims=0), np.float32(0))
+    chosen = net("Unsqueeze", net("Squeeze", net("Transpose", net("NonZero", mask)), np.array([1])), np.array([-1]))
+    doubled = net("Mul", net("GatherND", "x", chosen), np.float32(2))
+    count = net("ReduceSum", net("Cast", net("Reshape", mask, np.array([-1])), to=INT64))
+    updates = net("Reshape", net("Expand", doubled, net.concat(count, 3)), np.array([-1]))
+    whole = net("Expand", net("Unsqueeze", mask, np.array([-1])), np.array([1, 3]))
+    places = net("Transpose", net("NonZero", whole))
+    sizes = [{}] if rows == 16 else [{"n": 1}, {"n": 5}, {"n": 300}]
+    model = agree(net.model(net("ScatterND", "x", places, updates)), *sizes)
+    for x in (np.full((16, 3), -1, np.float32), np.full((16, 3), 2, np.float32)):
+        np.testing.assert_array_equal(next(iter(model.run(x=x).values())), np.where(x > 0, 2 * x, x))
+
+
 @pytest.mark.parametrize("operator", ["Add", "Sub", "Mul"])
 def test_a_size_and_a_number_of_the_run_make_a_size(operator):
     """As many columns as the input has, and as many more or fewer as another input says."""

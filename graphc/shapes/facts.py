@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import gcd
 
-from graphc.shapes.dim import Atom, Dim, Expr, bind, dim_min, integer, lower_bound, symbol, symbols
+from graphc.shapes.dim import Atom, Dim, Expr, bind, dim_min, integer, lower_bound, symbol, symbols, upper_bound
 from graphc.shapes.ranges import ANY, range_of
 
 TRIED = 4096
@@ -103,7 +103,7 @@ def _two_symbols(left: Dim, right: Dim) -> tuple[str, Dim] | None:
             continue
         kept = symbols(other).get(str(other))
         if kept is None:
-            if range_of(atom) == ANY and (lower_bound(other) or 0) >= 1:
+            if _follows(atom, other):
                 return atom.name, other
             continue
         try:
@@ -112,6 +112,14 @@ def _two_symbols(left: Dim, right: Dim) -> tuple[str, Dim] | None:
             return None
         return (atom.name, symbol_of(kept)) if both == range_of(kept) else (kept.name, both.symbol(kept.name))
     return None
+
+
+def _follows(atom: Atom, size: Dim) -> bool:
+    """True if all that is known of a symbol is known of a size."""
+    least, most = lower_bound(size), upper_bound(size)
+    if least is None or least < atom.low or atom.multiple > 1:
+        return False
+    return atom.high is None or (most is not None and most <= atom.high)
 
 
 def _counted_twice(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, Dim] | None:
