@@ -5,8 +5,9 @@
 
 #include "tiles.h"
 
-/// What is read or multiplied at once, a divisor of all blocks of ggml's; and elements of a partial sum.
-enum { EVEN = 2 * WIDTH, DEPTH = 256 };
+/// What is read or multiplied at once, a divisor of all blocks of ggml's; elements of a partial sum; those of the smallest blocks, and how many of
+/// these are a partial sum.
+enum { EVEN = 2 * WIDTH, DEPTH = 256, CODED = 32, SCALES = DEPTH / CODED };
 
 typedef uint8_t bytes __attribute__((vector_size(WIDTH)));
 typedef uint8_t bytes_anywhere __attribute__((vector_size(WIDTH), aligned(1)));
@@ -34,9 +35,16 @@ static inline vector upper_halves(bits x) {
     return (vector) ((bits) finite | (huge & 0x7f800000));
 }
 
-/// A float16 as float32, by an instruction if there is one.
+/// A float16 as float32, by an instruction if there is one. (Where compilers know float16, theirs on x86 keeps the rest of its register, so
+/// each conversion of a loop would wait for the one before.)
 static inline float float16(uint16_t x) {
-#if defined(__FLT16_MANT_DIG__) && (defined(__F16C__) || defined(__aarch64__))
+#if defined(__F16C__)
+    typedef uint32_t quad __attribute__((vector_size(16)));
+    typedef float four __attribute__((vector_size(16)));
+    four found;
+    __asm__("vcvtph2ps %1, %0" : "=v"(found) : "v"((quad){x}));
+    return found[0];
+#elif defined(__FLT16_MANT_DIG__) && defined(__aarch64__)
     return (float) ((union { uint16_t bits; _Float16 value; }){x}).value;
 #else
     return upper_halves((bits){(uint32_t) x << 16})[0];
@@ -77,7 +85,25 @@ static inline integers numbers_at(const uint8_t * from) {
 #endif
 }
 
-static inline vector scaled(integers x, float scale) { return __builtin_convertvector(x, vector) * scale; }
+/// The same of bytes with signs.
+static inline integers signed_numbers_at(const uint8_t * from) {
+#if defined(__AVX2__)
+    integers found;
+    __asm__("vpmovsxbd %1, %0" : "=v"(found) : "m"(*(const bytes_anywhere *) from));
+    return found;
+#else
+    return numbers(load(from) ^ 128) - 128;
+#endif
+}
+
+static inline vector as_floats(integers x) { return __builtin_convertvector(x, vector); }
+
+/// What codes stand for. Nothing is added where nothing is least, for compilers would add 0.
+static inline __attribute__((always_inline)) vector stood_for(vector codes, float scale, float least) {
+    return __builtin_constant_p(least) && least == 0 ? codes * scale : codes * scale + least;
+}
+
+static inline vector scaled(integers x, float scale) { return as_floats(x) * scale; }
 
 /// Bit i for element i of two vectors, as 16.
 static inline integers fifth(int bits, int i) {
@@ -126,57 +152,6 @@ READ(bf16) {
 }
 #endif
 
-READ(q8_0) {
-    const float scale = float16(x->scale);
-#pragma GCC unroll 8
-    for (int i = 0; i < 32; i += WIDTH) to[i / WIDTH] = scaled(numbers(load(x->q + i) ^ 128) - 128, scale);
-}
-
-READ(q4_0) {
-    const float scale = float16(x->scale);
-#pragma GCC unroll 8
-    for (int i = 0; i < 16; i += WIDTH) {
-        const bytes q = load(x->q + i);
-        to[i / WIDTH] = scaled(numbers(q & 15) - 8, scale);
-        to[(i + 16) / WIDTH] = scaled(numbers(lower(q, 4) & 15) - 8, scale);
-    }
-}
-
-READ(q4_1) {
-    const float scale = float16(x->scale), least = float16(x->least);
-#pragma GCC unroll 8
-    for (int i = 0; i < 16; i += WIDTH) {
-        const bytes q = load(x->q + i);
-        to[i / WIDTH] = scaled(numbers(q & 15), scale) + least;
-        to[(i + 16) / WIDTH] = scaled(numbers(lower(q, 4) & 15), scale) + least;
-    }
-}
-
-READ(q5_0) {
-    const float scale = float16(x->scale);
-#pragma GCC unroll 8
-    for (int i = 0; i < 16; i += WIDTH) {
-        const bytes q = load(x->q + i);
-        to[i / WIDTH] = scaled((numbers(q & 15) | fifth(x->fifths[0], i)) - 16, scale);
-        to[(i + 16) / WIDTH] = scaled((numbers(lower(q, 4) & 15) | fifth(x->fifths[1], i)) - 16, scale);
-    }
-}
-
-READ(q5_1) {
-    const float scale = float16(x->scale), least = float16(x->least);
-#pragma GCC unroll 8
-    for (int i = 0; i < 16; i += WIDTH) {
-        const bytes q = load(x->q + i);
-        to[i / WIDTH] = scaled(numbers(q & 15) | fifth(x->fifths[0], i), scale) + least;
-        to[(i + 16) / WIDTH] = scaled(numbers(lower(q, 4) & 15) | fifth(x->fifths[1], i), scale) + least;
-    }
-}
-
-/// The scales and the least numbers of eight parts of a block, of 6 bits each.
-struct shares {
-    float scale[8], least[8];
-} __attribute__((aligned(64)));
-
 #if defined(__AVX512F__)
 /// Of as many numbers as there are lanes those that the last four bits of words tell.
 static inline vector looked_up(vector table, integers at) {
@@ -185,6 +160,76 @@ static inline vector looked_up(vector table, integers at) {
     return found;
 }
 
+/// All that four bits may be.
+static const vector four_bits = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+/// Numbers, and where a bit is set what is more; the last bit is that of the first number.
+static inline vector more_where(vector x, uint16_t bits, vector more) {
+    __asm__("vaddps %2, %0, %0 %{%1%}" : "+v"(x) : "Yk"(bits), "v"(more));
+    return x;
+}
+#endif
+
+/// What the lower halves of bytes stand for, and the upper ones: each less so much, times a scale, plus what is least.
+static inline __attribute__((always_inline)) void halves_of(const uint8_t * q, int less, float scale, float least, vector * low, vector * high) {
+#if defined(__AVX512F__)
+    const integers bytes = numbers_at(q);
+    const vector table = stood_for(four_bits - (float) less, scale, least);
+    *low = looked_up(table, bytes), *high = looked_up(table, bytes >> 4);
+#else
+    const bytes x = load(q);
+    *low = stood_for(as_floats(numbers(x & 15) - less), scale, least);
+    *high = stood_for(as_floats(numbers(lower(x, 4) & 15) - less), scale, least);
+#endif
+}
+
+/// The same with a fifth bit for each, of which those from number i on are wanted.
+static inline __attribute__((always_inline)) void halves_and_fifths(const uint8_t * q, const uint16_t * fifths, int i, int less, float scale, float least,
+                                                                    vector * low, vector * high) {
+#if defined(__AVX512F__)
+    halves_of(q, less, 1, 0, low, high);
+    *low = stood_for(more_where(*low, fifths[0], all(16)), scale, least);
+    *high = stood_for(more_where(*high, fifths[1], all(16)), scale, least);
+#else
+    const bytes x = load(q);
+    *low = stood_for(as_floats((numbers(x & 15) | fifth(fifths[0], i)) - less), scale, least);
+    *high = stood_for(as_floats((numbers(lower(x, 4) & 15) | fifth(fifths[1], i)) - less), scale, least);
+#endif
+}
+
+/// What the codes of a block of CODED elements stand for. Bytes have two codes of four bits: the lower halves are those of the first half.
+#define VALUES(type) static inline __attribute__((always_inline)) void values_##type(const struct type * x, float scale, float least, unaligned * to)
+#define VALUES_OF_HALVES(type, values, ...) \
+    VALUES(type) { \
+        _Pragma("GCC unroll 4") \
+        for (int i = 0; i < CODED / 2; i += WIDTH) { \
+            vector low, high; \
+            values(x->q + i, __VA_ARGS__, scale, least, &low, &high); \
+            to[i / WIDTH] = low, to[(i + CODED / 2) / WIDTH] = high; \
+        } \
+    }
+VALUES_OF_HALVES(q4_0, halves_of, 8)
+VALUES_OF_HALVES(q4_1, halves_of, 0)
+VALUES_OF_HALVES(q5_0, halves_and_fifths, x->fifths, i, 16)
+VALUES_OF_HALVES(q5_1, halves_and_fifths, x->fifths, i, 0)
+
+VALUES(q8_0) {
+#pragma GCC unroll 8
+    for (int i = 0; i < CODED; i += WIDTH) to[i / WIDTH] = stood_for(as_floats(signed_numbers_at(x->q + i)), scale, least);
+}
+
+READ(q8_0) { values_q8_0(x, float16(x->scale), 0, to); }
+READ(q4_0) { values_q4_0(x, float16(x->scale), 0, to); }
+READ(q4_1) { values_q4_1(x, float16(x->scale), float16(x->least), to); }
+READ(q5_0) { values_q5_0(x, float16(x->scale), 0, to); }
+READ(q5_1) { values_q5_1(x, float16(x->scale), float16(x->least), to); }
+
+/// The scales and the least numbers of eight parts of a block, of 6 bits each.
+struct shares {
+    float scale[8], least[8];
+} __attribute__((aligned(64)));
+
+#if defined(__AVX512F__)
 /// Of a block's two numbers, for some lanes what is least.
 static inline vector scale_or_least(const struct parts * parts, integers of_least) {
     vector both;
@@ -289,34 +334,47 @@ READ(q6_k) {
         const struct type * block = from; \
         for (int64_t i = 0; i < count; i += elements) read_##type(block++, (unaligned *) (to + i)); \
     }
-READER(f32, EVEN) READER(f16, EVEN) READER(bf16, EVEN) READER(q8_0, 32) READER(q4_0, 32) READER(q4_1, 32) READER(q5_0, 32) READER(q5_1, 32)
+READER(f32, EVEN) READER(f16, EVEN) READER(bf16, EVEN)
+WIDENER(q8_0, CODED) WIDENER(q4_0, CODED) WIDENER(q4_1, CODED) WIDENER(q5_0, CODED) WIDENER(q5_1, CODED)
 WIDENER(q4_k, 256) WIDENER(q5_k, 256) WIDENER(q6_k, 256)
 
-#if defined(__AVX512F__)
-/// All that four bits may be.
-static const vector four_bits = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-
-/// Adds the products of bytes' halves with numbers of two rows to sums, by what each half may stand for.
-static inline void add_halves(const uint8_t * q, vector low, vector high, const float * row, const float * other, vector * sum, vector * other_sum) {
-    const integers bytes = numbers_at(q);
-    *sum += looked_up(low, bytes) * *(const vector *) row;
-    *other_sum += looked_up(high, bytes >> 4) * *(const vector *) other;
-}
-
-/// Writes what bytes' halves stand for to two rows.
-static inline void store_halves(const uint8_t * q, vector table, float * row, float * other) {
-    const integers bytes = numbers_at(q);
-    *(unaligned *) row = looked_up(table, bytes);
-    *(unaligned *) other = looked_up(table, bytes >> 4);
-}
-
-DOT(dot_by_table_q4_0, q4_0, 32, {
-    const vector table = (four_bits - 8) * float16(block->scale);
-    add_halves(block->q, table, table, row, row + WIDTH, &totals[0], &totals[1]);
-})
+/// The first number of each of up to SCALES blocks that follow one another, as float32. (Four are one word in memory: a processor would wait for
+/// smaller pieces to be there before it reads them together.)
+static inline void first_numbers(const void * blocks, int64_t size, int64_t count, float * numbers) {
+#pragma GCC unroll 2
+    for (int i = 0; i < SCALES; i += 4) {
+        uint64_t four = 0;
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; ++j) four |= (uint64_t) *(const uint16_t *) ((const char *) blocks + min_of(i + j, count - 1) * size) << 16 * j;
+#if defined(__F16C__)
+        typedef float vector_of_four __attribute__((vector_size(16)));
+        __asm__("vcvtph2ps %1, %0" : "=v"(*(vector_of_four *) (numbers + i)) : "m"(four));
 #else
-#define dot_by_table_q4_0 dot_q4_0
+        for (int j = 0; j < 4; ++j) numbers[i + j] = float16((uint16_t) (four >> 16 * j));
 #endif
+    }
+}
+
+/// A function that multiplies blocks of codes. The first numbers of several are read together: scales, and what is `least` where blocks say that.
+#define DOT_CODES(type, read, least) \
+    static void dot_##type(const void * from, const float * row, int64_t count, int64_t ahead, vector * total) { \
+        const struct type * block = from; \
+        ADD_PARTS(CODED, { \
+            const int64_t blocks = some / CODED; \
+            float scales[SCALES] __attribute__((aligned(64))), second[SCALES] __attribute__((aligned(64))); \
+            first_numbers(&block->scale, sizeof *block, blocks, scales); \
+            read; \
+            for (int64_t i = 0; i < blocks; ++i, row += CODED, ++block) { \
+                unaligned x[CODED / WIDTH]; \
+                values_##type(block, scales[i], least, x); \
+                _Pragma("GCC unroll 8") \
+                for (int j = 0; j < CODED / WIDTH; ++j) totals[j % 2] += x[j] * *(const vector *) (row + j * WIDTH); \
+            } \
+        }) \
+    }
+#define READ_LEAST first_numbers(&block->least, sizeof *block, blocks, second)
+DOT_CODES(q8_0, (void) second, 0) DOT_CODES(q4_0, (void) second, 0) DOT_CODES(q5_0, (void) second, 0)
+DOT_CODES(q4_1, READ_LEAST, second[i]) DOT_CODES(q5_1, READ_LEAST, second[i])
 
 enum { SCALED = 32 };
 
@@ -375,6 +433,20 @@ struct scaling {
 SCALED_READER(q8_0, all(scale), STORE_READ(q8_0), MULTIPLY_READ(q8_0))
 
 #if defined(__AVX512F__)
+/// Adds the products of bytes' halves with numbers of two rows to sums, by what each half may stand for.
+static inline void add_halves(const uint8_t * q, vector low, vector high, const float * row, const float * other, vector * sum, vector * other_sum) {
+    const integers bytes = numbers_at(q);
+    *sum += looked_up(low, bytes) * *(const vector *) row;
+    *other_sum += looked_up(high, bytes >> 4) * *(const vector *) other;
+}
+
+/// Writes what bytes' halves stand for to two rows.
+static inline void store_halves(const uint8_t * q, vector table, float * row, float * other) {
+    const integers bytes = numbers_at(q);
+    *(unaligned *) row = looked_up(table, bytes);
+    *(unaligned *) other = looked_up(table, bytes >> 4);
+}
+
 SCALED_READER(q4_0, (four_bits - 8 + shift) * scale, store_halves(block->q, by, row, row + WIDTH),
               add_halves(block->q, by, by, row, row + WIDTH, &totals[0], &totals[1]))
 #else
