@@ -45,6 +45,7 @@ def learn(facts: dict[str, Dim], differ: Iterable[tuple[object, object]], order:
             or _solved(left, right, order)
             or _alike(left, right, order)
             or _one_of_many(left, right)
+            or _counted_in_rows(left, right, order)
         )
         if found:
             name, dim = found
@@ -103,7 +104,7 @@ def _two_symbols(left: Dim, right: Dim) -> tuple[str, Dim] | None:
             continue
         kept = symbols(other).get(str(other))
         if kept is None:
-            if _follows(atom, other):
+            if range_of(atom) == ANY and (lower_bound(other) or 0) >= 1:
                 return atom.name, other
             continue
         try:
@@ -112,14 +113,6 @@ def _two_symbols(left: Dim, right: Dim) -> tuple[str, Dim] | None:
             return None
         return (atom.name, symbol_of(kept)) if both == range_of(kept) else (kept.name, both.symbol(kept.name))
     return None
-
-
-def _follows(atom: Atom, size: Dim) -> bool:
-    """True if all that is known of a symbol is known of a size."""
-    least, most = lower_bound(size), upper_bound(size)
-    if least is None or least < atom.low or atom.multiple > 1:
-        return False
-    return atom.high is None or (most is not None and most <= atom.high)
 
 
 def _counted_twice(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, Dim] | None:
@@ -132,6 +125,23 @@ def _counted_twice(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, Di
                 if found and not {*symbols(*atom.args)} & {*order}:
                     return found
     return None
+
+
+def _counted_in_rows(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, Dim] | None:
+    """A symbol that no input tells as a product of others, if all that is known of the symbol is known of that. So exporters write
+    `x[mask] = …`: they count elements, and rows elsewhere."""
+    for renamed, other in ((right, left), (left, right)):
+        atom, least, most = symbols(renamed).get(str(renamed)), lower_bound(other), upper_bound(other)
+        if atom is None or atom.multiple > 1 or atom.name in {*order, *symbols(other)} or not _is_product(other):
+            continue
+        if least is not None and least >= atom.low and (atom.high is None or (most is not None and most <= atom.high)):
+            return atom.name, other
+    return None
+
+
+def _is_product(dim: Dim) -> bool:
+    """True for symbols times a number."""
+    return isinstance(dim, Expr) and len(dim.terms) == 1 and all(atom.kind == "symbol" for atom in dim.terms[0][0])
 
 
 def _solved(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, Dim] | None:
