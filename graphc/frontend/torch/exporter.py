@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 _EXPORTING = threading.RLock()
 
-FUNCTIONS_OF_NUMBERS = ("Sqrt", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Tanh")
-
 OPSET = 23
 """The opset that is asked of the exporter: the first in which attention and all normalizations are operators."""
 
@@ -172,7 +170,9 @@ def exported_model(
     """What PyTorch's exporter makes of it. Raises ModelError."""
     import torch
 
-    with silent(), _kept_operators():
+    from graphc.frontend.torch.translations import TracedData
+
+    with silent(), _translations() as others, TracedData():
         try:
             exported = torch.onnx.export(
                 module,
@@ -180,7 +180,7 @@ def exported_model(
                 kwargs=keywords or None,
                 dynamic_shapes=dynamic_shapes,
                 opset_version=OPSET,
-                custom_translation_table=_functions_of_numbers(),
+                custom_translation_table=others,
                 dynamo=True,
                 optimize=False,  # the exporter's optimizer folds parameters into nameless constants
                 verbose=False,
@@ -189,24 +189,6 @@ def exported_model(
             raise ModelError(failure(error, module)) from error
     assert exported is not None
     return exported
-
-
-@cache
-def _functions_of_numbers() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """The functions of `math` as `torch.compile` writes them where a number is free, and what they are in ONNX, which the
-    exporter does not know."""
-    import torch
-    from onnxscript import FLOAT, opset18
-
-    def function(name: str) -> Callable[..., Any]:
-        def translated(x: FLOAT) -> FLOAT:
-            made: FLOAT = getattr(opset18, name)(opset18.Cast(x, to=FLOAT.dtype))
-            return made
-
-        return translated
-
-    found = {name: getattr(torch, f"_sym_{name.lower()}", None) for name in FUNCTIONS_OF_NUMBERS}
-    return {target: function(name) for name, target in found.items() if target is not None}
 
 
 @contextmanager
@@ -219,26 +201,32 @@ def silent() -> Iterator[None]:
 
 
 @contextmanager
-def _kept_operators() -> Iterator[None]:
-    """Have the exporter make its table of operators once, and not for each model, which takes it a second. An exporter that has
-    it elsewhere does as it always does."""
+def _translations() -> Iterator[dict[Any, Callable[..., Any]]]:
+    """Have the exporter make its table of operators once, with our translations, and not for each model, which takes it a second.
+    What is to be given to the exporter besides: nothing, or, if it has that table elsewhere, what needs none of it."""
+    from graphc.frontend.torch.translations import real_translations
+
     try:
         from torch.onnx._internal.exporter._registration import ONNXRegistry
     except ImportError:
-        yield
+        yield real_translations()
         return
     with _EXPORTING:
         before, make = vars(ONNXRegistry)["from_torchlib"], ONNXRegistry.from_torchlib
         setattr(ONNXRegistry, "from_torchlib", staticmethod(partial(_operators, make)))  # noqa: B010
         try:
-            yield
+            yield {}
         finally:
             setattr(ONNXRegistry, "from_torchlib", before)  # noqa: B010
 
 
 @cache
 def _operators(make: Callable[..., Any], **settings: Any) -> Any:
-    return make(**settings)
+    from graphc.frontend.torch.translations import add_to
+
+    registry = make(**settings)
+    add_to(registry)
+    return registry
 
 
 @contextmanager
