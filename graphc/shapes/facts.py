@@ -128,8 +128,8 @@ def _counted_twice(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, Di
 
 
 def _counted_in_rows(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, Dim] | None:
-    """A symbol that no input tells as a product of others, if all that is known of the symbol is known of that. So exporters write
-    `x[mask] = …`: they count elements, and rows elsewhere."""
+    """A symbol that no input tells as a product of others, if all that is known of the symbol is known of that. So exporters
+    write `x[mask] = …`: they count elements, and rows elsewhere."""
     for renamed, other in ((right, left), (left, right)):
         atom, least, most = symbols(renamed).get(str(renamed)), lower_bound(other), upper_bound(other)
         if atom is None or atom.multiple > 1 or atom.name in {*order, *symbols(other)} or not _is_product(other):
