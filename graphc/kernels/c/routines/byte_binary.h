@@ -24,12 +24,12 @@ static inline __attribute__((always_inline)) void graphc_two_rows_T(const struct
                                                                     int32_t lowest, int32_t middle) {
     int64_t i = 0;
 #if defined(GRAPHC_ROUNDS_VECTORS)
-    for (; i + 32 <= count; i += 32) {
-        graphc_eight_floats numbers[4];
+    for (; i + GRAPHC_ROUNDED <= count; i += GRAPHC_ROUNDED) {
+        graphc_numbers numbers[GRAPHC_ROUNDED / GRAPHC_NUMBERS];
 #pragma GCC unroll 4
-        for (int k = 0; k < 4; k++) {
-            const graphc_eight_floats first = (graphc_eight_numbers((T) -1 < 0, a + i + 8 * k) - o->a_zero) * o->a_scale;
-            const graphc_eight_floats second = (graphc_eight_numbers((I) -1 < 0, b + i + 8 * k) - o->b_zero) * o->b_scale;
+        for (int k = 0; k < GRAPHC_ROUNDED / GRAPHC_NUMBERS; k++) {
+            const graphc_numbers first = (graphc_some_numbers((T) -1 < 0, a + i + GRAPHC_NUMBERS * k) - o->a_zero) * o->a_scale;
+            const graphc_numbers second = (graphc_some_numbers((I) -1 < 0, b + i + GRAPHC_NUMBERS * k) - o->b_zero) * o->b_scale;
             numbers[k] = (product ? first * second : first + second) / o->scale;
         }
         graphc_round_bytes(numbers, lowest, middle, y + i);

@@ -28,11 +28,11 @@ struct graphc_columns {
 // The same of one row as bytes, without sums of rows.
 static inline void graphc_rounded_row(const int32_t * sums, const int32_t * offset, const float * factor, int32_t lowest, int32_t middle,
                                       uint8_t * bytes) {
-    graphc_eight_floats scaled[4];
+    graphc_numbers scaled[GRAPHC_PACKED / GRAPHC_NUMBERS];
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        const graphc_eight_words total = ((const graphc_loose_eight *) sums)[i] + ((const graphc_loose_eight *) offset)[i];
-        scaled[i] = __builtin_convertvector(total, graphc_eight_floats) * (graphc_eight_floats) ((const graphc_loose_eight *) factor)[i];
+    for (int i = 0; i < GRAPHC_PACKED / GRAPHC_NUMBERS; i++) {
+        const graphc_wholes total = ((const graphc_loose_wholes *) sums)[i] + ((const graphc_loose_wholes *) offset)[i];
+        scaled[i] = __builtin_convertvector(total, graphc_numbers) * (graphc_numbers) ((const graphc_loose_wholes *) factor)[i];
     }
     graphc_round_bytes(scaled, lowest, middle, bytes);
 }

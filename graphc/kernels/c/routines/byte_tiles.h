@@ -93,70 +93,94 @@ static inline bool graphc_has_tiles(void) {
 #endif
 
 #if defined(GRAPHC_HAS_TILES)
-// sums[high][GRAPHC_PANEL] (+)= rows[high][words] times panel[words][GRAPHC_PANEL], of up to 32 rows, `step` bytes apart. `swapped`, and `low`, true if
-// there are more than 16, are constants where this is called.
-static inline __attribute__((always_inline)) GRAPHC_BY_TILES void graphc_tiles_part(bool swapped, bool low, int high, const uint8_t * rows, int64_t step,
-                                                                                    const uint8_t * panel, int64_t words, bool more, int32_t * sums) {
+// Has tiles be of so many words in each row, of up to 32 rows, unless `shaped` says that they are.
+static inline GRAPHC_BY_TILES void graphc_shape_for(int high, int deep, int * shaped) {
+    const int wanted = high << 8 | deep;
+    if (*shaped == wanted) return;
+    *shaped = wanted;
+    const bool low = high > GRAPHC_TILE;
+    const uint8_t first = (uint8_t) (low ? GRAPHC_TILE : high), last = (uint8_t) (low ? high - GRAPHC_TILE : 1);
+    const uint8_t rows[8] = {first, first, last, last, first, last, (uint8_t) deep, (uint8_t) deep};
+    const uint8_t bytes[8] = {64, 64, 64, 64, (uint8_t) (4 * deep), (uint8_t) (4 * deep), 64, 64};
+    graphc_shape_tiles(rows, bytes);
+}
+
+// Rows of so many words, `step` bytes apart, in each of several pieces: what a row meets of them lies one after the other in a panel. A matrix has
+// one piece; where kernels meet an image, each of their places is one.
+struct graphc_pieces {
+    const uint8_t * rows;
+    int64_t step, words, count;
+    const int64_t * offsets;
+};
+
+// sums[high][GRAPHC_PANEL] (+)= some words of rows from the k-th on, for all pieces, times those of a panel, of up to 32 rows from one on, for which
+// tiles are shaped. `swapped`, and `low`, true if there are more than 16 rows, are constants where this is called.
+static inline __attribute__((always_inline)) GRAPHC_BY_TILES void graphc_tiles_part(bool swapped, bool low, const struct graphc_pieces * x, int64_t row,
+                                                                                    int64_t k, int64_t some, const uint8_t * panel, bool more, int32_t * sums) {
     enum { line = 4 * GRAPHC_PANEL };
     int32_t * const below = sums + GRAPHC_TILE * GRAPHC_PANEL;
-    for (int64_t k = 0, some; k < words; k += some, more = true) {
-        some = words - k < GRAPHC_TILE ? words - k : (words - k) / GRAPHC_TILE * GRAPHC_TILE;
-        const uint8_t deep = (uint8_t) (some < GRAPHC_TILE ? some : GRAPHC_TILE), first = (uint8_t) (low ? GRAPHC_TILE : high), last = (uint8_t) (low ? high - GRAPHC_TILE : 1);
-        const uint8_t shape_rows[8] = {first, first, last, last, first, last, deep, deep};
-        const uint8_t shape_bytes[8] = {64, 64, 64, 64, (uint8_t) (4 * deep), (uint8_t) (4 * deep), 64, 64};
-        graphc_shape_tiles(shape_rows, shape_bytes);
-        if (more) {
-            GRAPHC_LOAD_TILE(0, sums, line);
-            GRAPHC_LOAD_TILE(1, sums + GRAPHC_TILE, line);
-            if (low) GRAPHC_LOAD_TILE(2, below, line);
-            if (low) GRAPHC_LOAD_TILE(3, below + GRAPHC_TILE, line);
-        } else {
-            GRAPHC_ZERO_TILE(0);
-            GRAPHC_ZERO_TILE(1);
-            GRAPHC_ZERO_TILE(2);
-            GRAPHC_ZERO_TILE(3);
-        }
-        for (int64_t i = 0; i < some; i += GRAPHC_TILE) {
-            const uint8_t * const a = rows + 4 * (k + i), * const b = panel + (k + i) * line;
-            GRAPHC_LOAD_TILE(4, a, step);
+    if (more) {
+        GRAPHC_LOAD_TILE(0, sums, line);
+        GRAPHC_LOAD_TILE(1, sums + GRAPHC_TILE, line);
+        if (low) GRAPHC_LOAD_TILE(2, below, line);
+        if (low) GRAPHC_LOAD_TILE(3, below + GRAPHC_TILE, line);
+    } else {
+        GRAPHC_ZERO_TILE(0);
+        GRAPHC_ZERO_TILE(1);
+        GRAPHC_ZERO_TILE(2);
+        GRAPHC_ZERO_TILE(3);
+    }
+    for (int64_t piece = 0; piece < x->count; piece++) {
+        const uint8_t * a = x->rows + x->offsets[piece] + row * x->step + 4 * k, * b = panel + (piece * x->words + k) * line;
+        for (int64_t i = 0; i < some; i += GRAPHC_TILE, a += 4 * GRAPHC_TILE, b += GRAPHC_TILE * line) {
+            GRAPHC_LOAD_TILE(4, a, x->step);
             GRAPHC_LOAD_TILE(6, b, line);
             GRAPHC_MULTIPLY_TILES(swapped, 0, 4, 6);
             GRAPHC_LOAD_TILE(7, b + 4 * GRAPHC_TILE, line);
             GRAPHC_MULTIPLY_TILES(swapped, 1, 4, 7);
             if (low) {
-                GRAPHC_LOAD_TILE(5, a + GRAPHC_TILE * step, step);
+                GRAPHC_LOAD_TILE(5, a + GRAPHC_TILE * x->step, x->step);
                 GRAPHC_MULTIPLY_TILES(swapped, 2, 5, 6);
                 GRAPHC_MULTIPLY_TILES(swapped, 3, 5, 7);
             }
         }
-        GRAPHC_STORE_TILE(0, sums, line);
-        GRAPHC_STORE_TILE(1, sums + GRAPHC_TILE, line);
-        if (low) GRAPHC_STORE_TILE(2, below, line);
-        if (low) GRAPHC_STORE_TILE(3, below + GRAPHC_TILE, line);
     }
+    GRAPHC_STORE_TILE(0, sums, line);
+    GRAPHC_STORE_TILE(1, sums + GRAPHC_TILE, line);
+    if (low) GRAPHC_STORE_TILE(2, below, line);
+    if (low) GRAPHC_STORE_TILE(3, below + GRAPHC_TILE, line);
 }
 
-// The same of any number of rows.
-static inline __attribute__((always_inline)) GRAPHC_BY_TILES void graphc_rows_of_tiles(bool swapped, int64_t high, const uint8_t * rows, int64_t step,
-                                                                                       const uint8_t * panel, int64_t words, bool more, int32_t * sums) {
+// The same of all words and of any number of rows. What is left of the words comes behind, for all rows: to shape tiles anew takes as long as 12 products.
+static inline __attribute__((always_inline)) GRAPHC_BY_TILES void graphc_rows_of_tiles(bool swapped, int64_t high, const struct graphc_pieces * x,
+                                                                                       const uint8_t * panel, bool more, int32_t * sums, int * shaped) {
     const int64_t blocks = (high + 2 * GRAPHC_TILE - 1) / (2 * GRAPHC_TILE), each = blocks > 0 ? (high + blocks - 1) / blocks : 0;
-    for (int64_t i = 0; i < high; i += each) {
-        const int count = (int) (high - i < each ? high - i : each);
-        const uint8_t * const from = rows + i * step;
-        int32_t * const to = sums + i * GRAPHC_PANEL;
-        if (count > GRAPHC_TILE) graphc_tiles_part(swapped, true, count, from, step, panel, words, more, to);
-        else graphc_tiles_part(swapped, false, count, from, step, panel, words, more, to);
+    for (int64_t k = 0, some; k < x->words; k += some, more = true) {
+        some = x->words - k < GRAPHC_TILE ? x->words - k : (x->words - k) / GRAPHC_TILE * GRAPHC_TILE;
+        for (int64_t i = 0; i < high; i += each) {
+            const int count = (int) (high - i < each ? high - i : each);
+            int32_t * const to = sums + i * GRAPHC_PANEL;
+            graphc_shape_for(count, (int) (some < GRAPHC_TILE ? some : GRAPHC_TILE), shaped);
+            if (count > GRAPHC_TILE) graphc_tiles_part(swapped, true, x, i, k, some, panel, more, to);
+            else graphc_tiles_part(swapped, false, x, i, k, some, panel, more, to);
+        }
     }
-    graphc_leave_tiles();
 }
 
-static __attribute__((noinline, unused)) GRAPHC_BY_TILES void graphc_unsigned_tiles(int64_t high, const uint8_t * rows, int64_t step, const uint8_t * panel,
-                                                                                     int64_t words, bool more, int32_t * sums) {
-    graphc_rows_of_tiles(false, high, rows, step, panel, words, more, sums);
+static __attribute__((noinline, unused)) GRAPHC_BY_TILES void graphc_unsigned_tiles(int64_t high, const struct graphc_pieces * x, const uint8_t * panel,
+                                                                                     bool more, int32_t * sums, int * shaped) {
+    graphc_rows_of_tiles(false, high, x, panel, more, sums, shaped);
 }
 
-static __attribute__((noinline, unused)) GRAPHC_BY_TILES void graphc_signed_tiles(int64_t high, const uint8_t * rows, int64_t step, const uint8_t * panel,
-                                                                                   int64_t words, bool more, int32_t * sums) {
-    graphc_rows_of_tiles(true, high, rows, step, panel, words, more, sums);
+static __attribute__((noinline, unused)) GRAPHC_BY_TILES void graphc_signed_tiles(int64_t high, const struct graphc_pieces * x, const uint8_t * panel,
+                                                                                   bool more, int32_t * sums, int * shaped) {
+    graphc_rows_of_tiles(true, high, x, panel, more, sums, shaped);
+}
+
+// The same, where `swapped` is known when the model is run.
+static inline void graphc_multiply_by_tiles(bool swapped, int64_t high, const struct graphc_pieces * x, const uint8_t * panel, bool more, int32_t * sums,
+                                            int * shaped) {
+    if (swapped) graphc_signed_tiles(high, x, panel, more, sums, shaped);
+    else graphc_unsigned_tiles(high, x, panel, more, sums, shaped);
 }
 #endif

@@ -28,9 +28,8 @@ struct graphc_integer_block_T {
 
 // Fills up a row to whole vectors; of bytes, where no parts are, to whole words.
 static inline void graphc_whole_row_T(void * row, bool bytes, int64_t count) {
-    const int64_t unit = sizeof(graphc_part) == 1 ? GRAPHC_LANES * 4 : 4;
-    for (; bytes && count % unit; count++) ((uint8_t *) row)[count] = 0;
-    for (; !bytes && count % (GRAPHC_LANES * GRAPHC_PARTS); count++) ((graphc_part *) row)[count] = 0;
+    const int64_t size = bytes ? 1 : sizeof(graphc_part), unit = bytes && sizeof(graphc_part) > 1 ? 4 : GRAPHC_LANES * GRAPHC_PARTS;
+    if (count % unit != 0) memset((uint8_t *) row + count * size, 0, (size_t) ((unit - count % unit) * size));
 }
 
 // Copies bytes, plus `shift`, which is 0 or turns their highest bit.

@@ -11,9 +11,9 @@ static inline void graphc_quantize(const float * restrict x, const float * scale
     int64_t i = count * ith / nth;
     const int64_t end = count * (ith + 1) / nth;
 #if defined(GRAPHC_ROUNDS_VECTORS)
-    for (; i + 32 <= end; i += 32) {
-        graphc_eight_floats numbers[4];
-        for (int k = 0; k < 4; k++) numbers[k] = (graphc_eight_floats) ((const graphc_loose_eight *) (x + i))[k] / by;
+    for (; i + GRAPHC_ROUNDED <= end; i += GRAPHC_ROUNDED) {
+        graphc_numbers numbers[GRAPHC_ROUNDED / GRAPHC_NUMBERS];
+        for (int k = 0; k < GRAPHC_ROUNDED / GRAPHC_NUMBERS; k++) numbers[k] = (graphc_numbers) ((const graphc_loose_wholes *) (x + i))[k] / by;
         graphc_round_bytes(numbers, least, middle, y + i);
     }
 #endif

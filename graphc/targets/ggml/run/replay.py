@@ -47,7 +47,7 @@ class Replay:
         """Make the results of all calls in a graph that has what the section is given. If C made them, it knows them, else they
         are among what the graph has `made`. Raises GraphcError where ggml fails."""
         some_empty = 0 in map(graph.values.__getitem__, self._sizes)
-        if self._native is not None and not some_empty:
+        if self._native is not None and graph.building is not None and not some_empty:
             return self._native.make(graph)
         values = graph.values
         places, steps = self._one_by_one
