@@ -170,7 +170,7 @@ def exported_model(
     """What PyTorch's exporter makes of it. Raises ModelError."""
     import torch
 
-    from graphc.frontend.torch.translations import TracedData
+    from graphc.frontend.torch.translations.table import TracedData
 
     with silent(), _translations() as others, TracedData():
         try:
@@ -204,7 +204,7 @@ def silent() -> Iterator[None]:
 def _translations() -> Iterator[dict[Any, Callable[..., Any]]]:
     """Have the exporter make its table of operators once, with our translations, and not for each model, which takes it a second.
     What is to be given to the exporter besides: nothing, or, if it has that table elsewhere, what needs none of it."""
-    from graphc.frontend.torch.translations import real_translations
+    from graphc.frontend.torch.translations.table import real_translations
 
     try:
         from torch.onnx._internal.exporter._registration import ONNXRegistry
@@ -222,7 +222,7 @@ def _translations() -> Iterator[dict[Any, Callable[..., Any]]]:
 
 @cache
 def _operators(make: Callable[..., Any], **settings: Any) -> Any:
-    from graphc.frontend.torch.translations import add_to
+    from graphc.frontend.torch.translations.table import add_to
 
     registry = make(**settings)
     add_to(registry)
