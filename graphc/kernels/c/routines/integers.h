@@ -4,9 +4,12 @@
 #include "types.h"
 #include "dots.h"
 
-// How many columns are packed at once, how many products of each of their sums, for how many rows it is not worth it, and what is copied
-// at once of short lines, also if it is more.
-enum { GRAPHC_COLUMNS_T = 128, GRAPHC_DEPTH_T = 512, GRAPHC_WORDS_T = GRAPHC_DEPTH_T / GRAPHC_PARTS, GRAPHC_FEW_T = 4, GRAPHC_SHORT_T = 32 };
+// How many columns are packed at once, how many products of each of their sums, for how many rows it is not worth it, what is copied at once of
+// short lines, also if it is more, and how many bytes may be written behind rows.
+enum {
+    GRAPHC_COLUMNS_T = 128, GRAPHC_DEPTH_T = 512, GRAPHC_WORDS_T = GRAPHC_DEPTH_T / GRAPHC_PARTS, GRAPHC_FEW_T = 4, GRAPHC_SHORT_T = 32,
+    GRAPHC_BEHIND_T = 64
+};
 
 // The image is x[batch][height][width][group][channels], the kernels w[group][out][kernel height][kernel width][channels], or
 // that for each batch. The result is y[batch][group][out][place], or y[batch][place][out] if `last`.
@@ -26,10 +29,10 @@ struct graphc_integer_block_T {
     int64_t place, places, channels, step;  // `step`: how far rows of the result lie apart
 };
 
-// Fills up a row to whole vectors; of bytes, where no parts are, to whole words.
+// Fills up a row to whole vectors; of bytes, where no parts are, to whole words. May write up to GRAPHC_BEHIND_T bytes behind.
 static inline void graphc_whole_row_T(void * row, bool bytes, int64_t count) {
     const int64_t size = bytes ? 1 : sizeof(graphc_part), unit = bytes && sizeof(graphc_part) > 1 ? 4 : GRAPHC_LANES * GRAPHC_PARTS;
-    if (count % unit != 0) memset((uint8_t *) row + count * size, 0, (size_t) ((unit - count % unit) * size));
+    if (count % unit != 0) memset((uint8_t *) row + count * size, 0, (size_t) (unit * size));
 }
 
 // Copies bytes, plus `shift`, which is 0 or turns their highest bit.
@@ -40,7 +43,7 @@ static inline void graphc_shifted_bytes_T(const void * restrict from, int64_t co
 }
 
 // `count` elements of what a place of the result meets, from element `from` on, plus `shift`, as bytes or as parts; outside of x is the
-// zero point. May write up to GRAPHC_SHORT_T of them behind the row, whose numbers are none. `bytes` and `shift` are constants where this is called.
+// zero point. May write up to GRAPHC_BEHIND_T bytes behind the row, whose numbers are none. `bytes` and `shift` are constants where this is called.
 static inline __attribute__((always_inline)) void graphc_window_row_T(const struct graphc_integer_block_T * b, const struct graphc_window_T * s,
                                                                       int64_t number, int64_t from, int64_t count, bool bytes, int32_t shift,
                                                                       void * row) {
@@ -123,7 +126,7 @@ static inline void graphc_integer_sums_T(const struct graphc_integer_block_T * b
 static inline void graphc_integer_part_T(const struct graphc_integer_block_T * b, const struct graphc_window_T * s, int64_t all, int64_t from,
                                          int64_t deep) {
     _Alignas(64) graphc_words panels[GRAPHC_COLUMNS_T / GRAPHC_LANES * GRAPHC_WORDS_T];
-    _Alignas(64) graphc_part rows[GRAPHC_TALL * GRAPHC_DEPTH_T + GRAPHC_SHORT_T], lines[GRAPHC_LANES * GRAPHC_DEPTH_T + GRAPHC_SHORT_T];
+    _Alignas(64) graphc_part rows[GRAPHC_TALL * GRAPHC_DEPTH_T + GRAPHC_BEHIND_T], lines[GRAPHC_LANES * GRAPHC_DEPTH_T + GRAPHC_BEHIND_T];
     _Alignas(64) graphc_words found[2 * GRAPHC_TALL];
     int32_t column_sums[GRAPHC_COLUMNS_T], column_zeros[GRAPHC_COLUMNS_T], row_sums[GRAPHC_TALL];
     const int64_t words = (deep + GRAPHC_PARTS - 1) / GRAPHC_PARTS;

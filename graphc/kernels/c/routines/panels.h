@@ -87,7 +87,7 @@ static inline int32_t graphc_columns_of_T(const struct graphc_packed_T * p, cons
 static inline void graphc_panel_block_T(const struct graphc_packed_T * p, const struct graphc_integer_block_T * b, const struct graphc_finish * f,
                                         int64_t j, int64_t panels, uint8_t * y, int * shaped) {
     _Alignas(64) int32_t sums[GRAPHC_BROAD * GRAPHC_HIGH_T * GRAPHC_PACKED];
-    _Alignas(64) uint8_t rows[GRAPHC_HIGH_T * GRAPHC_DEPTH_T + GRAPHC_SHORT_T];
+    _Alignas(64) uint8_t rows[GRAPHC_HIGH_T * GRAPHC_DEPTH_T + GRAPHC_BEHIND_T];
     struct graphc_columns columns;
     int32_t row_sums[GRAPHC_HIGH_T] = {0};
     const struct graphc_window_T * const s = &p->window;
