@@ -136,13 +136,35 @@ def test_every_kind_of_processor_has_the_same_sums(kind: str, monkeypatch: pytes
     same_packed(PackedConv((3, 3), (1, 1), (1, 1), (1, 1), (1, 1)), bytes_of(I8, 2, 9, 11, 37), U8)
 
 
+@pytest.mark.parametrize("dtype", [U8, I8])
+@pytest.mark.parametrize(
+    ("shape", "kernel", "before", "behind"),
+    [
+        ((1, 9, 31, 64), (3, 3), (1, 1), (1, 1)),
+        ((2, 5, 40, 100), (3, 3), (0, 2), (1, 0)),
+        ((1, 30, 3, 36), (4, 2), (3, 0), (0, 1)),
+        ((1, 1, 200, 32), (1, 7), (0, 3), (0, 3)),
+        ((1, 17, 2, 128), (5, 1), (4, 0), (2, 0)),
+        ((1, 2, 2, 64), (3, 3), (2, 2), (2, 2)),
+        ((1, 20, 130, 64), (2, 2), (0, 0), (0, 1)),
+    ],
+)
+def test_convolutions_of_windows_that_are_read_where_they_lie(
+    dtype: np.dtype, shape: tuple[int, ...], kernel: tuple[int, int], before: tuple[int, int], behind: tuple[int, int]
+) -> None:
+    """By a matrix unit: lines that are longer than a tile or shorter, and more of what is around them than of them."""
+    same_packed(PackedConv(kernel, (1, 1), (1, 1), before, behind), bytes_of(dtype, *shape), I8 if dtype == U8 else U8)
+
+
 def same_packed(op: PackedConv, x: np.ndarray, dtype: np.dtype) -> None:
     """The same by C and by `eval`, for symmetric kernels and others, and all that may be done with sums."""
     panels, sums = panels_of(bytes_of(dtype, 70, *op.kernel, x.shape[-1]))
     finish = [RANDOM.uniform(1e-6, 1e-4, 70).astype(np.float32), np.array(-5, I8)]
     for count, w_zero in (
         (0, bytes_of(dtype, 70)),
+        (0, np.zeros(70, dtype)),
         (1, bytes_of(dtype)),
+        (1, np.zeros((), dtype)),
         (2, bytes_of(dtype, 70)),
         (2, np.zeros((), dtype)),
     ):
