@@ -2,6 +2,7 @@
 // convolutions without places. The rows of one matrix, which are read as they lie, meet those of another, which become the columns
 // of panels: of a convolution the kernels meet what each place sees of the image, of a product the places meet the kernels.
 #include "types.h"
+#include "byte_tiles.h"
 #include "dots.h"
 
 // How many columns are packed at once, how many products of each of their sums, for how many rows it is not worth it, what is copied at once of
@@ -122,34 +123,117 @@ static inline void graphc_integer_sums_T(const struct graphc_integer_block_T * b
     }
 }
 
+// Columns of a block: what their elements sum up to less their zero points, and these. If they are `alike`, all have one zero point, and each adds
+// an offset to its sums of products, whatever the row.
+struct graphc_integer_columns_T {
+    int32_t sums[GRAPHC_COLUMNS_T], zeros[GRAPHC_COLUMNS_T], offset[GRAPHC_COLUMNS_T];
+    bool alike;
+};
+
+// The j-th column of a block, of `deep` elements from one on, as a line.
+static inline void graphc_integer_column_T(const struct graphc_integer_block_T * b, const struct graphc_window_T * s, int64_t all, int64_t from,
+                                           int64_t deep, int64_t j, graphc_part * line, struct graphc_integer_columns_T * c) {
+    const bool bytes = sizeof(graphc_part) == 1;
+    c->zeros[j] = s->last ? b->w_zero[s->w_zeros > 1 ? j : 0] : b->x_zero[0];
+    c->sums[j] = s->last ? graphc_kernel_row_T(b, all, j, from, deep, line) : graphc_summed_row_T(b, s, j, from, deep, bytes, 0, line);
+    c->sums[j] -= (int32_t) deep * c->zeros[j];
+}
+
+// All columns as panels.
+static inline void graphc_integer_panels_T(const struct graphc_integer_block_T * b, const struct graphc_window_T * s, int64_t all, int64_t from,
+                                           int64_t deep, graphc_words * panels, struct graphc_integer_columns_T * c) {
+    _Alignas(64) graphc_part lines[GRAPHC_LANES * GRAPHC_DEPTH_T + GRAPHC_BEHIND_T];
+    const int64_t wide = s->last ? b->channels : b->places, words = (deep + GRAPHC_PARTS - 1) / GRAPHC_PARTS;
+    int32_t differ = 0;
+    for (int64_t j = 0; j < wide; j++) {
+        graphc_integer_column_T(b, s, all, from, deep, j, lines + j % GRAPHC_LANES * GRAPHC_DEPTH_T, c);
+        differ |= c->zeros[j] ^ c->zeros[0];
+        if ((j + 1) % GRAPHC_LANES != 0 && j + 1 != wide) continue;
+        graphc_words * const half = panels + j / GRAPHC_PANEL * 2 * GRAPHC_WORDS_T + j % GRAPHC_PANEL / GRAPHC_LANES;
+        for (int64_t k = 0; k < words; k += GRAPHC_LANES) graphc_transpose(lines + k * GRAPHC_PARTS, GRAPHC_DEPTH_T, half + 2 * k);
+    }
+    c->alike = s->last && s->x_zeros == 1 && differ == 0;
+    for (int64_t j = 0; j < wide && c->alike; j++) {
+        c->offset[j] = (from > 0 ? 0 : b->bias[s->biases > 1 ? j : 0]) - b->x_zero[0] * c->sums[j];
+    }
+}
+
+// Puts a row's sums of products with columns that are alike into the result.
+static inline void graphc_integer_row_T(const struct graphc_integer_block_T * b, int64_t i, int64_t j, int64_t count, int64_t from,
+                                        const graphc_word * restrict sums, int32_t row_sum, const struct graphc_integer_columns_T * c) {
+    int32_t * restrict const y = b->y + i * b->step + j;
+    const int32_t * restrict const offset = c->offset + j;
+    const int32_t less = c->zeros[0] * row_sum;
+    if (from > 0) for (int64_t q = 0; q < count; q++) y[q] += sums[q] + offset[q] - less;
+    else for (int64_t q = 0; q < count; q++) y[q] = sums[q] + offset[q] - less;
+}
+
+// A row of a block, and what its elements sum up to, or 0 if no column has a zero point.
+static inline int32_t graphc_integer_line_T(const struct graphc_integer_block_T * b, const struct graphc_window_T * s, int64_t i, int64_t from,
+                                            int64_t deep, const struct graphc_integer_columns_T * c, void * row) {
+    const bool bytes = sizeof(graphc_part) == 1;
+    if (!c->alike || c->zeros[0] != 0) return graphc_summed_row_T(b, s, i, from, deep, bytes, 0, row);
+    graphc_window_row_T(b, s, i, from, deep, bytes, 0, row);
+    return 0;
+}
+
+#if defined(GRAPHC_HAS_TILES)
+// The products of rows with panels by a matrix unit, for columns that are alike.
+static inline void graphc_integer_tiles_T(const struct graphc_integer_block_T * b, const struct graphc_window_T * s, int64_t from, int64_t deep,
+                                          const graphc_words * panels, const struct graphc_integer_columns_T * c) {
+    enum { most = 4 * GRAPHC_TILE };
+    _Alignas(64) uint8_t rows[most * GRAPHC_DEPTH_T + GRAPHC_BEHIND_T];
+    _Alignas(64) int32_t sums[most * GRAPHC_PANEL];
+    int32_t row_sums[most];
+    static const int64_t first = 0;
+    const int64_t step = (deep + 63) / 64 * 64;
+    int shaped = 0;
+    for (int64_t top = 0; top < b->places; top += most) {
+        const int64_t tall = b->places - top < most ? b->places - top : most;
+        for (int64_t n = 0; n < tall; n++) row_sums[n] = graphc_integer_line_T(b, s, top + n, from, deep, c, rows + n * step);
+        const struct graphc_pieces pieces = {rows, step, (deep + GRAPHC_PARTS - 1) / GRAPHC_PARTS, 1, &first};
+        for (int64_t j = 0; j < b->channels; j += GRAPHC_PANEL) {
+            const int64_t across = b->channels - j < GRAPHC_PANEL ? b->channels - j : GRAPHC_PANEL;
+            const uint8_t * const panel = (const uint8_t *) (panels + j / GRAPHC_PANEL * 2 * GRAPHC_WORDS_T);
+            graphc_multiply_by_tiles((T) -1 < 0, tall, &pieces, panel, false, sums, &shaped);
+            for (int64_t n = 0; n < tall; n++) graphc_integer_row_T(b, top + n, j, across, from, sums + n * GRAPHC_PANEL, row_sums[n], c);
+        }
+    }
+    if (shaped != 0) graphc_leave_tiles();
+}
+#endif
+
 // Adds the products of rows and columns, of `deep` elements, to a block of the result, of which they are the first if `from` is 0.
 static inline void graphc_integer_part_T(const struct graphc_integer_block_T * b, const struct graphc_window_T * s, int64_t all, int64_t from,
                                          int64_t deep) {
     _Alignas(64) graphc_words panels[GRAPHC_COLUMNS_T / GRAPHC_LANES * GRAPHC_WORDS_T];
-    _Alignas(64) graphc_part rows[GRAPHC_TALL * GRAPHC_DEPTH_T + GRAPHC_BEHIND_T], lines[GRAPHC_LANES * GRAPHC_DEPTH_T + GRAPHC_BEHIND_T];
+    _Alignas(64) graphc_part rows[GRAPHC_TALL * GRAPHC_DEPTH_T + GRAPHC_BEHIND_T], line[GRAPHC_DEPTH_T + GRAPHC_BEHIND_T];
     _Alignas(64) graphc_words found[2 * GRAPHC_TALL];
-    int32_t column_sums[GRAPHC_COLUMNS_T], column_zeros[GRAPHC_COLUMNS_T], row_sums[GRAPHC_TALL];
+    int32_t row_sums[GRAPHC_TALL];
+    struct graphc_integer_columns_T columns;
     const int64_t words = (deep + GRAPHC_PARTS - 1) / GRAPHC_PARTS;
     const int64_t high = s->last ? b->places : b->channels, wide = s->last ? b->channels : b->places;
-    const bool swapped = s->last ? (T) -1 < 0 : (I) -1 < 0, few = high <= GRAPHC_FEW_T, bytes = sizeof(graphc_part) == 1;
+    const bool swapped = s->last ? (T) -1 < 0 : (I) -1 < 0, few = high <= GRAPHC_FEW_T;
+    columns.alike = false;
+    if (!few) graphc_integer_panels_T(b, s, all, from, deep, panels, &columns);
+#if defined(GRAPHC_HAS_TILES)
+    if (!few && columns.alike && high >= GRAPHC_TILE && deep > 0 && graphc_has_tiles()) {
+        graphc_integer_tiles_T(b, s, from, deep, panels, &columns);
+        return;
+    }
+#endif
     for (int64_t top = 0; top < high; top += GRAPHC_TALL) {
         const int64_t tall = high - top < GRAPHC_TALL ? high - top : GRAPHC_TALL;
         for (int64_t n = 0; n < tall; n++) {
             graphc_part * const row = rows + n * GRAPHC_DEPTH_T;
-            row_sums[n] = s->last ? graphc_summed_row_T(b, s, top + n, from, deep, bytes, 0, row) : graphc_kernel_row_T(b, all, top + n, from, deep, row);
+            row_sums[n] = s->last ? graphc_integer_line_T(b, s, top + n, from, deep, &columns, row) : graphc_kernel_row_T(b, all, top + n, from, deep, row);
         }
-        for (int64_t j = 0; j < wide && top == 0; j++) {
-            graphc_part * const line = lines + j % GRAPHC_LANES * GRAPHC_DEPTH_T;
-            column_zeros[j] = s->last ? b->w_zero[s->w_zeros > 1 ? j : 0] : b->x_zero[0];
-            column_sums[j] = s->last ? graphc_kernel_row_T(b, all, j, from, deep, line) : graphc_summed_row_T(b, s, j, from, deep, bytes, 0, line);
-            column_sums[j] -= (int32_t) deep * column_zeros[j];
-            for (int64_t n = 0; n < tall && few; n++) {
+        for (int64_t j = 0; j < wide && few; j++) {
+            graphc_integer_column_T(b, s, all, from, deep, j, line, &columns);
+            for (int64_t n = 0; n < tall; n++) {
                 const int32_t sum = graphc_dot(swapped, rows + n * GRAPHC_DEPTH_T, line, words);
-                graphc_integer_sums_T(b, s, n, j, 1, from, &sum, row_sums[n], column_sums + j, column_zeros + j);
+                graphc_integer_sums_T(b, s, n, j, 1, from, &sum, row_sums[n], columns.sums + j, columns.zeros + j);
             }
-            if (few || ((j + 1) % GRAPHC_LANES != 0 && j + 1 != wide)) continue;
-            graphc_words * const half = panels + j / GRAPHC_PANEL * 2 * GRAPHC_WORDS_T + j % GRAPHC_PANEL / GRAPHC_LANES;
-            for (int64_t k = 0; k < words; k += GRAPHC_LANES) graphc_transpose(lines + k * GRAPHC_PARTS, GRAPHC_DEPTH_T, half + 2 * k);
         }
         for (int64_t j = 0; j < wide && !few; j += GRAPHC_PANEL) {
             const graphc_loose_words * panel = (const graphc_loose_words *) (panels + j / GRAPHC_PANEL * 2 * GRAPHC_WORDS_T);
@@ -158,7 +242,8 @@ static inline void graphc_integer_part_T(const struct graphc_integer_block_T * b
             else graphc_dots(false, GRAPHC_TALL, rows, GRAPHC_DEPTH_T, panel, 2, words, false, found, 2);
             for (int64_t n = 0; n < tall; n++) {  // what was there before lies beyond the last row and column: its sums are not kept
                 const graphc_word * const sums = (const graphc_word *) (found + 2 * n);
-                graphc_integer_sums_T(b, s, top + n, j, across, from, sums, row_sums[n], column_sums + j, column_zeros + j);
+                if (columns.alike) graphc_integer_row_T(b, top + n, j, across, from, sums, row_sums[n], &columns);
+                else graphc_integer_sums_T(b, s, top + n, j, across, from, sums, row_sums[n], columns.sums + j, columns.zeros + j);
             }
         }
     }

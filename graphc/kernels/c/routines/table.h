@@ -11,7 +11,7 @@ static inline void graphc_byte_table_T(const T * restrict x, const I * restrict 
     struct graphc_tables tables;
     if (end - i >= 256) {
         graphc_tables_of((const uint8_t *) table, &tables);
-        for (; i + 32 <= end; i += 32) graphc_look_up(&tables, (const uint8_t *) x + i, turned, (uint8_t *) y + i);
+        for (; i + GRAPHC_LOOKED_UP <= end; i += GRAPHC_LOOKED_UP) graphc_look_up(&tables, (const uint8_t *) x + i, turned, (uint8_t *) y + i);
     }
 #endif
 #pragma GCC unroll 8
