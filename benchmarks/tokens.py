@@ -65,9 +65,12 @@ def measure(runtime: str, path: Path, threads: int, past: int, steps: int) -> fl
     }
     ids, times = np.array([[1]]), []
     for step in range(steps):
-        given = {"input_ids": ids, "attention_mask": np.ones((1, past + step + 1), np.int64)}
-        if "position_ids" in shapes:
-            given["position_ids"] = np.array([[past + step]])
+        known = {
+            "input_ids": ids,
+            "attention_mask": np.ones((1, past + step + 1), np.int64),
+            "position_ids": np.array([[past + step]]),
+        }
+        given = {name: array for name, array in known.items() if name in shapes}
         start = perf_counter()
         found = run({**given, **cache})
         times.append(perf_counter() - start)
