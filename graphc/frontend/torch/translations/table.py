@@ -101,10 +101,10 @@ TOGETHER = (
     *("slice_scatter.default", "select_scatter.default", "index_put.default", "squeeze.default", "narrow.default"),
     *("flatten.using_ints", "unflatten.int", "sym_size.int"),
 )
-"""Operators that leave both complex_numbers.parts of complex numbers together."""
+"""Operators that leave both parts of complex numbers together."""
 
 APART = ("tril.default", "triu.default", "diagonal.default")
-"""Operators that do the same with both complex_numbers.parts."""
+"""Operators that do the same with both parts."""
 
 COMPLEX: Mapping[str, Translation] = {
     "aten.squeeze.dim": complex_numbers.squeeze_complex,
@@ -149,7 +149,7 @@ LEFT = (
     "aten.atleast_2d.Sequence",
     "aten.atleast_3d.Sequence",
 )
-"""Operators of which the exporter has a form that is wrong, and which PyTorch takes complex_numbers.apart itself."""
+"""Operators of which the exporter has a form that is wrong, and which PyTorch takes apart itself."""
 
 
 def real_translations() -> dict[Any, Translation]:

@@ -113,6 +113,11 @@ struct graphc_pieces {
     const int64_t * offsets;
 };
 
+static inline struct graphc_pieces graphc_one_piece(const uint8_t * rows, int64_t step, int64_t words) {
+    static const int64_t nothing = 0;
+    return (struct graphc_pieces) {rows, step, words, 1, &nothing};
+}
+
 // sums[high][GRAPHC_PANEL] (+)= some words of rows from the k-th on, for all pieces, times those of a panel, of up to 32 rows from one on, for which
 // tiles are shaped. `swapped`, and `low`, true if there are more than 16 rows, are constants where this is called.
 static inline __attribute__((always_inline)) GRAPHC_BY_TILES void graphc_tiles_part(bool swapped, bool low, const struct graphc_pieces * x, int64_t row,

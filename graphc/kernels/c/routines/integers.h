@@ -185,13 +185,12 @@ static inline void graphc_integer_tiles_T(const struct graphc_integer_block_T * 
     _Alignas(64) uint8_t rows[most * GRAPHC_DEPTH_T + GRAPHC_BEHIND_T];
     _Alignas(64) int32_t sums[most * GRAPHC_PANEL];
     int32_t row_sums[most];
-    static const int64_t first = 0;
     const int64_t step = (deep + 63) / 64 * 64;
     int shaped = 0;
     for (int64_t top = 0; top < b->places; top += most) {
         const int64_t tall = b->places - top < most ? b->places - top : most;
         for (int64_t n = 0; n < tall; n++) row_sums[n] = graphc_integer_line_T(b, s, top + n, from, deep, c, rows + n * step);
-        const struct graphc_pieces pieces = {rows, step, (deep + GRAPHC_PARTS - 1) / GRAPHC_PARTS, 1, &first};
+        const struct graphc_pieces pieces = graphc_one_piece(rows, step, (deep + GRAPHC_PARTS - 1) / GRAPHC_PARTS);
         for (int64_t j = 0; j < b->channels; j += GRAPHC_PANEL) {
             const int64_t across = b->channels - j < GRAPHC_PANEL ? b->channels - j : GRAPHC_PANEL;
             const uint8_t * const panel = (const uint8_t *) (panels + j / GRAPHC_PANEL * 2 * GRAPHC_WORDS_T);

@@ -28,8 +28,7 @@ static inline void graphc_panel_part_T(int64_t high, int64_t count, const uint8_
     const bool swapped = (T) -1 < 0;
 #if defined(GRAPHC_HAS_TILES)
     if (high >= GRAPHC_LEAST_TALL_T && words > 0 && graphc_has_tiles()) {
-        static const int64_t first = 0;
-        const struct graphc_pieces one = {rows, step, words, 1, &first};
+        const struct graphc_pieces one = graphc_one_piece(rows, step, words);
         graphc_multiply_by_tiles(swapped, high, &one, panel, more, sums, shaped);
         return;
     }
@@ -136,11 +135,11 @@ enum { GRAPHC_IMAGE_T = GRAPHC_HIGH_T * GRAPHC_DEPTH_T, GRAPHC_MOST_PLACES_T = 6
 static inline int64_t graphc_lines_T(const struct graphc_packed_T * p, const I * w_zero) {
     const struct graphc_window_T * const s = &p->window;
     const int64_t taps = s->kernel_height * s->kernel_width, wide = s->places_wide + s->kernel_width - 1, line = wide * s->channels;
+    if (taps < 2 || taps > GRAPHC_MOST_PLACES_T || s->channels % GRAPHC_QUAD != 0 || s->channels < GRAPHC_LEAST_CHANNELS_T || s->stride_x != 1 ||
+        s->stride_y != 1 || s->dilation_x != 1 || s->dilation_y != 1 || !graphc_has_tiles()) return 0;
     for (int64_t q = 0; q < (s->w_zeros > 1 ? s->out : 1); q++) {
         if (w_zero[q] != 0) return 0;
     }
-    if (taps < 2 || taps > GRAPHC_MOST_PLACES_T || s->channels % GRAPHC_QUAD != 0 || s->channels < GRAPHC_LEAST_CHANNELS_T || s->stride_x != 1 ||
-        s->stride_y != 1 || s->dilation_x != 1 || s->dilation_y != 1 || !graphc_has_tiles()) return 0;
     const int64_t room = GRAPHC_IMAGE_T / line - (s->kernel_height - 1), most = (GRAPHC_HIGH_T + s->kernel_width - 1) / wide;
     const int64_t lines = room < most ? room : most;
     return lines < 0 ? 0 : lines < s->places_high ? lines : s->places_high;

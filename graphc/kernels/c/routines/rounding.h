@@ -8,12 +8,13 @@
 #if defined(__AVX2__)  // compilers find no instructions for narrower numbers
 #define GRAPHC_ROUNDS_VECTORS
 
-// How many numbers become bytes at once, and how many are a vector.
+// How many numbers are a vector, and how many become bytes at once.
 #if defined(__AVX512BW__)
-enum { GRAPHC_ROUNDED = 32, GRAPHC_NUMBERS = 16 };
+enum { GRAPHC_NUMBERS = 16 };
 #else
-enum { GRAPHC_ROUNDED = 32, GRAPHC_NUMBERS = 8 };
+enum { GRAPHC_NUMBERS = 8 };
 #endif
+enum { GRAPHC_ROUNDED = 32 };
 
 typedef float graphc_numbers __attribute__((vector_size(4 * GRAPHC_NUMBERS)));
 typedef int32_t graphc_wholes __attribute__((vector_size(4 * GRAPHC_NUMBERS), may_alias));

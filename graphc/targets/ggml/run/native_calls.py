@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
-from graphc.targets.ggml.program.composites import COMPOSITES, PREFIX
+from graphc.targets.ggml.program.composites import COMPOSITES
 from graphc.targets.ggml.program.program import Call
 from graphc.targets.ggml.program.tensor import Constant
+from graphc.targets.ggml.run.choose.building import maker
 from graphc.targets.ggml.run.choose.kinds import KERNEL, kind_of, kinds
 from graphc.targets.ggml.run.choose.library import Own
 from graphc.targets.ggml.run.device.tensors import address
@@ -86,18 +87,17 @@ class NativeCalls:
         """The function of a call, its kind, and the places of its arguments in the order in which C takes them."""
         args = list(map(self.places.of, told_args(call)))
         if call.function in COMPOSITES:
-            function = getattr(self._own.library, f"graphc_build_{call.function.removeprefix(PREFIX)}")
-            return _address(function), kind_of(call.function), [self._builder, *args]
+            return _address(maker(self._own.library, call.function)), kind_of(call.function), [self._builder, *args]
         if call.kernel < 0:
-            return _address(ggml.symbol(call.function)), kind_of(call.function), [self._context, *args]
+            return _address(getattr(ggml, call.function)), kind_of(call.function), [self._context, *args]
         if call.kernel not in self._userdata:
             self._userdata[call.kernel] = self.places.new(None)
         type = self.places.of(Constant(f"GGML_TYPE_{call.result.type}"))
         sizes = map(self.places.of, call.result.ne)
-        function = self.places.new(_address(self._kernels[call.kernel].function))
-        tasks = self.places.new(BY_ITSELF)
+        function = self.places.of(_address(self._kernels[call.kernel].function))
+        tasks = self.places.of(BY_ITSELF)
         first = [self._context, type, *sizes, function, tasks, self._userdata[call.kernel]]
-        return _address(ggml.symbol(KERNEL)), kind_of(KERNEL), [*first, *args]
+        return _address(getattr(ggml, KERNEL)), kind_of(KERNEL), [*first, *args]
 
     def make(self, graph: BuiltGraph) -> MadeCalls:
         """Make the results of all calls in a graph that has what the section is given. Raises GraphcError where ggml fails."""

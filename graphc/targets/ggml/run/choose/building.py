@@ -82,12 +82,16 @@ class Building:
         self.address = self.decided_at = None
 
 
+def maker(library: ctypes.CDLL, function: str) -> Any:
+    """What makes a composite in C."""
+    return getattr(library, f"graphc_build_{function.removeprefix(PREFIX)}")
+
+
 @functools.cache
 def _in_c(library: ctypes.CDLL, function: str) -> tuple[Any, int, bool]:
     """What makes a composite in C, how many arguments it has, and whether tensors may follow."""
     composite = COMPOSITES[function]
-    made = getattr(library, f"graphc_build_{function.removeprefix(PREFIX)}")
-    return made, len(composite.parameters), bool(composite.more)
+    return maker(library, function), len(composite.parameters), bool(composite.more)
 
 
 def ggml_names() -> list[str]:

@@ -9,6 +9,7 @@ import functools
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ TABLE = "graphc_own"
 FILES = ("variant.c", "build.c", "assign.c", "residence.c", "runner.c", "calls.c")
 
 ONLY_HERE: Mapping[str, Callable[[], str]] = {
-    **{name: Path(__file__).with_name(name).read_text for name in ("calls.c", "calls.h")},
+    **{name: partial(Path(__file__).with_name(name).read_text, "utf-8") for name in ("calls.c", "calls.h")},
     "kinds.h": kinds_text,
 }
 """Files that C++ projects do not have."""

@@ -80,7 +80,7 @@ static inline struct scaling scaling_at(const struct matrix * m, int64_t row, in
 
 /// True if there are scales that whole numbers are read by in one step.
 static inline bool reads_scaled(const struct matrix * m) {
-    return m->scales != NULL && readers[m->type].scaled_widen != NULL && m->size % SCALED == 0;
+    return m->scales != NULL && readers[m->type].scaled_widen != NULL && m->size % CODED == 0;
 }
 
 /// Elements of a row of a matrix, as float32.

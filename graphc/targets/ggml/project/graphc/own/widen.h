@@ -376,8 +376,6 @@ static inline void first_numbers(const void * blocks, int64_t size, int64_t coun
 DOT_CODES(q8_0, (void) second, 0) DOT_CODES(q4_0, (void) second, 0) DOT_CODES(q5_0, (void) second, 0)
 DOT_CODES(q4_1, READ_LEAST, second[i]) DOT_CODES(q5_1, READ_LEAST, second[i])
 
-enum { SCALED = 32 };
-
 /// What whole numbers stand for, each plus a shift, times a scale: there is one of these for `size` elements, the first for the next `left`.
 /// Without shifts they are 0.
 struct scaling {
@@ -385,7 +383,7 @@ struct scaling {
     int64_t size, left;
 };
 
-/// The same for whole numbers in blocks of SCALED elements, where `size` is a multiple of that. `numbers` makes what a block's elements are
+/// The same for whole numbers in blocks of CODED elements, where `size` is a multiple of that. `numbers` makes what a block's elements are
 /// read by of `scale` and `shift`; `store` writes them to `row`, and `products` adds their products with `row` to `totals`.
 #define SCALED_READER(type, numbers, store, products) \
     static void scaled_widen_##type(const void * from, struct scaling s, int64_t count, float * row) { \
@@ -394,7 +392,7 @@ struct scaling {
     } \
     static void scaled_dot_##type(const void * from, struct scaling s, const float * row, int64_t count, int64_t ahead, vector * total) { \
         FIRST_SCALED(type, numbers) \
-        ADD_PARTS(SCALED, EACH_SCALED(some, numbers, products)) \
+        ADD_PARTS(CODED, EACH_SCALED(some, numbers, products)) \
     }
 
 #define FIRST_SCALED(type, numbers) \
@@ -403,7 +401,7 @@ struct scaling {
     vector by = numbers;
 
 #define EACH_SCALED(count, numbers, ...) \
-    for (int64_t i = 0, end = count; i < end; i += SCALED, row += SCALED, s.left -= SCALED, ++block) { \
+    for (int64_t i = 0, end = count; i < end; i += CODED, row += CODED, s.left -= CODED, ++block) { \
         if (s.left == 0) { \
             s.left = s.size, scale = *++s.scales; \
             if (s.shifts != NULL) shift = *++s.shifts; \
@@ -417,16 +415,16 @@ struct scaling {
         unaligned * x = (unaligned *) row; \
         read_##type(block, x); \
         _Pragma("GCC unroll 8") \
-        for (int j = 0; j < SCALED / WIDTH; ++j) x[j] = (x[j] + shift) * by; \
+        for (int j = 0; j < CODED / WIDTH; ++j) x[j] = (x[j] + shift) * by; \
     } while (0)
 
 #define MULTIPLY_READ(type) \
     do { \
-        unaligned x[SCALED / WIDTH]; \
+        unaligned x[CODED / WIDTH]; \
         vector sums[2] = {{0}, {0}}; \
         read_##type(block, x); \
         _Pragma("GCC unroll 8") \
-        for (int j = 0; j < SCALED / WIDTH; ++j) sums[j % 2] += (x[j] + shift) * *(const vector *) (row + j * WIDTH); \
+        for (int j = 0; j < CODED / WIDTH; ++j) sums[j % 2] += (x[j] + shift) * *(const vector *) (row + j * WIDTH); \
         totals[0] += sums[0] * by, totals[1] += sums[1] * by; \
     } while (0)
 
