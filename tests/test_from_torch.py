@@ -56,6 +56,19 @@ class Branch(torch.nn.Module):
         return x
 
 
+class Biased(torch.nn.Module):
+    """Attention to which a parameter is added."""
+
+    def __init__(self):
+        super().__init__()
+        self.bias = torch.nn.Parameter(torch.randn(2, 5, 5))
+
+    def forward(self, x):
+        q, k, v = x.reshape(3, 1, 5, 2, 4).transpose(2, 3).unbind()
+        attended = torch.nn.functional.scaled_dot_product_attention(q, k, v, self.bias[None])
+        return attended.transpose(1, 2).reshape(1, 5, 8)
+
+
 class Pair(torch.nn.Module):
     def forward(self, x):
         return x + 1, (x * 2, x)
@@ -76,6 +89,13 @@ def test_sizes_that_are_named_stay_free_and_the_example_is_remembered(tmp_path):
     found = model.run(x=x.numpy())
     np.testing.assert_allclose(found["scores"], expected["scores"].detach(), rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(found["deep_1"], x)
+
+
+def test_parameters_that_gradients_could_have():
+    module, x = Biased(), torch.randn(3, 5, 8)
+    found = graphc.from_torch(module, (x,), threads=1).run(x=x.numpy())["output"]
+    np.testing.assert_allclose(found, module(x).detach(), rtol=1e-5, atol=1e-6)
+    assert module.bias.requires_grad
 
 
 def test_an_exported_program_and_keyword_arguments():

@@ -437,3 +437,32 @@ def test_writing_into_the_data_of_a_tensor_is_seen():
     x = numbers(2, 4)
     found = graphc.from_torch(Written(), x, threads=1).run(x=x.numpy())
     np.testing.assert_array_equal(found["output"], Written()(x))
+
+
+ATTENTIONS = {
+    "rows alone": ((5, 4), (7, 4), (7, 3), None, {}),
+    "a batch alone": ((2, 5, 4), (2, 7, 4), (2, 7, 3), (5, 7), {}),
+    "heads in windows": ((2, 3, 2, 5, 4), (2, 3, 2, 7, 4), (2, 3, 2, 7, 4), None, {"scale": 0.3}),
+    "a mask for each window": ((2, 3, 2, 5, 4), (2, 3, 2, 5, 4), (2, 3, 2, 5, 4), (3, 1, 1, 5), {}),
+    "a batch that is repeated": ((2, 3, 5, 4), (1, 3, 7, 4), (3, 7, 4), (2, 1, 5, 7), {}),
+    "one head for all": ((2, 3, 5, 4), (2, 1, 5, 4), (2, 1, 5, 4), None, {"is_causal": True}),
+    "groups that are none": ((2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 4), None, {"enable_gqa": True}),
+    "groups": ((2, 6, 5, 4), (2, 3, 7, 4), (2, 3, 7, 4), (5, 7), {"enable_gqa": True}),
+}
+
+
+@pytest.mark.parametrize("kind", ATTENTIONS)
+def test_attention_of_any_rank(kind):
+    *shapes, mask, settings = ATTENTIONS[kind]
+    given = [numbers(*shape, seed=index) for index, shape in enumerate(shapes)]
+    masks = [] if mask is None else [numbers(*mask), numbers(*mask, seed=5) > -1]
+    for each in masks or [None]:
+        tensors = given if each is None else [*given, each]
+        check({"attention": lambda *all: F.scaled_dot_product_attention(*all, **settings)}, *tensors)
+
+
+def test_attention_whose_sizes_are_free():
+    q, k, v = (numbers(2, 3, 4, rows, 8, seed=rows) for rows in (5, 6, 6))
+    free = ({0: "batch", 1: "windows", 3: "queries"}, *([{0: "batch", 1: "windows", 3: "keys"}] * 2))
+    others = [[numbers(1, 5, 4, rows, 8) for rows in (3, 9, 9)]]
+    check({"attention": F.scaled_dot_product_attention}, q, k, v, free=free, others=others)

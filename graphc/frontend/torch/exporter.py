@@ -155,13 +155,17 @@ def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def _evaluated(
     module: torch.nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], dynamic_shapes: Any
 ) -> ONNXProgram:
-    """The module exported in evaluation mode; each of its modules is in the mode that it was in afterwards."""
+    """The module exported in evaluation mode, without gradients, for which PyTorch computes attention in another way than the
+    exporter expects; afterwards each of its modules and parameters is as it was."""
     modes = {each: each.training for each in module.modules()}
+    learned = [each for each in module.parameters() if each.requires_grad]
     try:
-        return exported_model(module.eval(), arguments, keywords, dynamic_shapes)
+        return exported_model(module.eval().requires_grad_(False), arguments, keywords, dynamic_shapes)
     finally:
         for each, training in modes.items():
             each.training = training
+        for parameter in learned:
+            parameter.requires_grad_()
 
 
 def exported_model(

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from graphc.frontend.torch.translations import complex_numbers, graph, numbers, order
+from graphc.frontend.torch.translations import attention, complex_numbers, graph, numbers, order
 from graphc.frontend.torch.translations.graph import Translation, op
 
 
@@ -86,6 +86,7 @@ WITHOUT: Mapping[str, tuple[str, str]] = {
 
 CHANGED: Mapping[str, Callable[[Translation], Translation]] = {
     "aten.scatter_reduce.two": lambda usual: partial(numbers.scattered, usual),
+    "aten.scaled_dot_product_attention.default": lambda usual: partial(attention.attention, usual),
     "aten.full.default": partial(complex_numbers.filled_where_complex, None),
     "aten.zeros.default": partial(complex_numbers.filled_where_complex, 0),
     "aten.ones.default": partial(complex_numbers.filled_where_complex, 1),
