@@ -15,78 +15,120 @@ bool graphc_takes_broadcast(const struct ggml_tensor * x, const struct ggml_tens
     return is_float_rows(x) && is_float_rows(other);
 }
 
+/// What a result is made of, element by element: the axes of all that lie one after the other in each are one, and the elements of the
+/// first one do in each, or are one. `step` has elements from one to the next, 0 where one serves a whole axis.
+struct operands {
+    int count, axes;
+    int64_t ne[4], step[GGML_MAX_SRC][4];
+    const float * from[GGML_MAX_SRC], * end[GGML_MAX_SRC];
+};
+
+static struct operands operands_of(const struct ggml_tensor * dst) {
+    struct operands o = {.ne = {1, 1, 1, 1}};
+    for (; o.count < GGML_MAX_SRC && dst->src[o.count] != NULL; ++o.count) {
+        o.from[o.count] = dst->src[o.count]->data, o.end[o.count] = end_of(dst->src[o.count]);
+    }
+    for (int axis = 0; axis < 4; ++axis) {
+        if (dst->ne[axis] == 1) continue;
+        const int last = o.axes - 1;
+        bool joined = last >= 0, apart = false;
+        for (int i = 0; i < o.count; ++i) {
+            joined = joined && step(dst->src[i], axis) == o.step[i][last] * o.ne[last];
+            apart = apart || step(dst->src[i], axis) > 1;
+        }
+        if (joined) {
+            o.ne[last] *= dst->ne[axis];
+            continue;
+        }
+        if (last < 0 && apart) o.axes = 1;  // rows of one element
+        o.ne[o.axes] = dst->ne[axis];
+        for (int i = 0; i < o.count; ++i) o.step[i][o.axes] = step(dst->src[i], axis);
+        ++o.axes;
+    }
+    return o;
+}
+
+/// What some elements that follow one another are made of: as many of each, or one for all of them.
+struct stretch {
+    int count;
+    bool one[GGML_MAX_SRC];
+    const float * from[GGML_MAX_SRC], * end[GGML_MAX_SRC];
+};
+
+/// `rows` rows of `count` elements, `step` and `row_step` from one to the next, one after the other.
+static void repeated_rows(const float * from, int64_t step, int64_t row_step, int64_t count, int64_t rows, float * to) {
+    for (int64_t row = 0; row < rows; ++row, from += row_step, to += count) {
+        if (step == 0) for (int64_t i = 0; i < count; ++i) to[i] = *from;
+        else for (int64_t i = 0; i < count; ++i) to[i] = from[i];
+    }
+}
+
+/// Computes a thread's parts of a result. Several short rows are a part together, for which what is repeated is written so often.
+static inline __attribute__((always_inline)) void by_parts(struct ggml_tensor * dst, int ith, int nth, const void * settings,
+                                                           void (* compute)(const void *, const struct stretch *, int64_t, float *)) {
+    enum { AT_ONCE = 1024, SHORT = 256 };  // elements; where a part begins does not depend on the number of threads
+    const struct operands o = operands_of(dst);
+    const int64_t across = parts_of(o.ne[0], AT_ONCE), high = o.ne[1];
+    const int64_t tall = even_split(high, across > 1 ? 1 : AT_ONCE / o.ne[0]), down = parts_of(high, tall);
+    const int64_t units = elements(dst) / (o.ne[0] * high) * down * across;
+    const bool together = high > 1 && o.ne[0] <= SHORT;
+    float repeated[GGML_MAX_SRC][AT_ONCE];
+    const float * repeats[GGML_MAX_SRC] = {NULL};
+    for (int64_t unit = units * ith / nth; unit < units * (ith + 1) / nth; ++unit) {
+        const int64_t column = unit % across * AT_ONCE, first = unit / across % down * tall, plane = unit / across / down;
+        const int64_t rows = min_of(tall, high - first), count = min_of(o.ne[0] - column, AT_ONCE);
+        float * to = (float *) dst->data + (plane * high + first) * o.ne[0] + column;
+        struct stretch stretch = {.count = o.count};
+        for (int i = 0; i < o.count; ++i) {
+            const int64_t * steps = o.step[i];
+            stretch.from[i] = o.from[i] + column * steps[0] + first * steps[1], stretch.end[i] = o.end[i];
+            for (int64_t axis = 2, place = plane; axis < o.axes; place /= o.ne[axis++]) stretch.from[i] += place % o.ne[axis] * steps[axis];
+            stretch.one[i] = steps[0] == 0 && !(together && steps[1] != 0);
+            if (!together || stretch.one[i] || (steps[0] == 1 && steps[1] == count)) continue;
+            const bool there = steps[1] == 0 && repeats[i] == stretch.from[i];
+            if (!there) repeated_rows(stretch.from[i], steps[0], steps[1], count, steps[1] == 0 ? tall : rows, repeated[i]);
+            repeats[i] = stretch.from[i], stretch.from[i] = repeated[i], stretch.end[i] = repeated[i] + AT_ONCE;
+        }
+        if (together) {
+            compute(settings, &stretch, rows * count, to);
+            continue;
+        }
+        for (int64_t row = 0; row < rows; ++row, to += o.ne[0]) {
+            compute(settings, &stretch, count, to);
+            for (int i = 0; i < o.count; ++i) stretch.from[i] += o.step[i][1];
+        }
+    }
+}
+
 /// A function of two numbers; which one is a constant where this is called.
 static inline __attribute__((always_inline)) float of_two(enum graphc_arithmetic what, float a, float b) {
     return what == GRAPHC_SUM ? a + b : what == GRAPHC_DIFFERENCE ? a - b : what == GRAPHC_PRODUCT ? a * b : a / b;
 }
 
 /// That function of `count` numbers and others, or one other.
-static inline __attribute__((always_inline)) void combine_by(enum graphc_arithmetic what, const float * x, const float * other, bool row,
+static inline __attribute__((always_inline)) void combine_by(enum graphc_arithmetic what, const float * x, const float * other, bool one,
                                                              int64_t count, float * to) {
-    const float one = *other;
-    if (row) for (int64_t i = 0; i < count; ++i) to[i] = of_two(what, x[i], other[i]);
-    else for (int64_t i = 0; i < count; ++i) to[i] = of_two(what, x[i], one);
+    const float single = *other;
+    if (one) for (int64_t i = 0; i < count; ++i) to[i] = of_two(what, x[i], single);
+    else for (int64_t i = 0; i < count; ++i) to[i] = of_two(what, x[i], other[i]);
 }
 
-static void combine(enum graphc_arithmetic what, const float * x, const float * other, bool row, int64_t count, float * to) {
-    switch (what) {
-        case GRAPHC_SUM: combine_by(GRAPHC_SUM, x, other, row, count, to); break;
-        case GRAPHC_DIFFERENCE: combine_by(GRAPHC_DIFFERENCE, x, other, row, count, to); break;
-        case GRAPHC_PRODUCT: combine_by(GRAPHC_PRODUCT, x, other, row, count, to); break;
-        case GRAPHC_QUOTIENT: combine_by(GRAPHC_QUOTIENT, x, other, row, count, to); break;
+static void combine(const void * settings, const struct stretch * stretch, int64_t count, float * to) {
+    const float * x = stretch->from[0], * other = stretch->from[1];
+    const bool one = stretch->one[1];
+    switch (((const struct graphc_arithmetic_settings *) settings)->what) {
+        case GRAPHC_SUM: combine_by(GRAPHC_SUM, x, other, one, count, to); break;
+        case GRAPHC_DIFFERENCE: combine_by(GRAPHC_DIFFERENCE, x, other, one, count, to); break;
+        case GRAPHC_PRODUCT: combine_by(GRAPHC_PRODUCT, x, other, one, count, to); break;
+        case GRAPHC_QUOTIENT: combine_by(GRAPHC_QUOTIENT, x, other, one, count, to); break;
     }
 }
 
-void graphc_broadcast(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
-    const struct graphc_arithmetic_settings * s = userdata;
-    const struct ggml_tensor * x = dst->src[0], * other = dst->src[1];
-    const bool row = other->ne[0] != 1, dense = is_dense(x);
-    int64_t length = dst->ne[0];  // of what one row, or one number, serves
-    int axis = 1;
-    while (!row && dense && axis < 4 && other->ne[axis] == 1) length *= dst->ne[axis++];
-    float * y = dst->data;
-    const int64_t count = elements(dst), end = count * (ith + 1) / nth;
-    for (int64_t i = count * ith / nth, run; i < end; i += run) {
-        const float * left = x->data, * right = other->data;
-        int64_t place = i / length;
-        for (int each = axis; each < 4; place /= dst->ne[each++]) {
-            if (!dense) left += place % dst->ne[each] * step(x, each);
-            right += place % dst->ne[each] * step(other, each);
-        }
-        run = min_of(length - i % length, end - i);
-        combine(s->what, left + (dense ? i : i % length), right + (row ? i % length : 0), row, run, y + i);
-    }
-}
+void graphc_broadcast(struct ggml_tensor * dst, int ith, int nth, void * userdata) { by_parts(dst, ith, nth, userdata, combine); }
 
-/// What a result is made of, element by element: the axes of all that lie one after the other in each are one. `step` has elements from one
-/// to the next, 0 where one serves a whole axis.
-struct addends {
-    int count, axes;
-    int64_t ne[4], step[GGML_MAX_SRC][4];
-    const float * from[GGML_MAX_SRC];
-};
-
-static struct addends addends_of(const struct ggml_tensor * dst) {
-    struct addends a = {.axes = 1, .ne = {dst->ne[0]}};
-    for (; a.count < GGML_MAX_SRC && dst->src[a.count] != NULL; ++a.count) {
-        a.from[a.count] = dst->src[a.count]->data, a.step[a.count][0] = step(dst->src[a.count], 0);
-    }
-    for (int axis = 1; axis < 4; ++axis) {
-        bool joined = true;
-        const int last = a.axes - 1;
-        for (int i = 0; i < a.count; ++i) joined = joined && step(dst->src[i], axis) == a.step[i][last] * a.ne[last];
-        if (dst->ne[axis] == 1) continue;
-        if (joined) a.ne[last] *= dst->ne[axis];
-        else a.ne[a.axes] = dst->ne[axis];
-        for (int i = 0; i < a.count && !joined; ++i) a.step[i][a.axes] = step(dst->src[i], axis);
-        a.axes += !joined;
-    }
-    return a;
-}
-
-/// Up to a vector of what one is made of at each of `there` elements. Memory is not read from `end` on.
-static inline vector addend_at(const float * from, int64_t along, int64_t i, int64_t there, const float * end) {
-    return along == 0 ? all(*from) : first_of(from + i, there, end, 0);
+/// Up to a vector of what one is made of at each of `there` elements. Memory is not read from its end on.
+static inline vector addend_at(const struct stretch * stretch, int which, int64_t i, int64_t there) {
+    return stretch->one[which] ? all(*stretch->from[which]) : first_of(stretch->from[which] + i, there, stretch->end[which], 0);
 }
 
 /// Whole vectors of what is made of so many, whose elements are read one after the other where `along` is -1, or of the same place where it
@@ -110,52 +152,29 @@ static void add_all(int count, bool scaled, const float * const * from, const in
     else add_vectors(count, scaled, from, along, simple, elements, to);
 }
 
-/// A row of a result, or a part of it: what it is made of lies in `from`, of which each is read up to its end.
-static void sum_of_row(const struct graphc_scaled_sum_settings * s, const struct addends * a, const float * const * from,
-                       const float * const * ends, int64_t count, float * to) {
+static void add_part(const void * settings, const struct stretch * stretch, int64_t count, float * to) {
+    const struct graphc_scaled_sum_settings * s = settings;
     const struct simple_activation simple = simple_of(&s->activation);
     const int64_t whole = count / WIDTH * WIDTH;
     vector alike[GGML_MAX_SRC];
     const float * read[GGML_MAX_SRC];
     int64_t along[GGML_MAX_SRC];
-    for (int i = 0; i < a->count; ++i) {
-        if (a->step[i][0] == 0) alike[i] = all(*from[i]);
-        along[i] = a->step[i][0] == 0 ? 0 : -1, read[i] = a->step[i][0] == 0 ? (const float *) &alike[i] : from[i];
+    for (int i = 0; i < stretch->count; ++i) {
+        if (stretch->one[i]) alike[i] = all(*stretch->from[i]);
+        along[i] = stretch->one[i] ? 0 : -1, read[i] = stretch->one[i] ? (const float *) &alike[i] : stretch->from[i];
     }
-    add_all(a->count, s->scaled, read, along, simple, whole, to);
+    add_all(stretch->count, s->scaled, read, along, simple, whole, to);
     for (int64_t i = whole; i < count; i += WIDTH) {
-        vector sum = addend_at(from[0], a->step[0][0], i, count - i, ends[0]);
-        if (s->scaled) sum *= addend_at(from[1], a->step[1][0], i, count - i, ends[1]);
-        for (int each = 1 + s->scaled; each < a->count; ++each) sum += addend_at(from[each], a->step[each][0], i, count - i, ends[each]);
+        vector sum = addend_at(stretch, 0, i, count - i);
+        if (s->scaled) sum *= addend_at(stretch, 1, i, count - i);
+        for (int each = 1 + s->scaled; each < stretch->count; ++each) sum += addend_at(stretch, each, i, count - i);
         sum = simply_activated(simple, sum);
         copy((const float *) &sum, 1, count - i, to + i);
     }
     if (!is_simple(&s->activation)) activate(&s->activation, to, NULL, count, to);
 }
 
-void graphc_scaled_sum(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
-    enum { AT_ONCE = 1024 };  // elements; where a part begins does not depend on the number of threads
-    const struct graphc_scaled_sum_settings * s = userdata;
-    const struct addends a = addends_of(dst);
-    const int64_t across = parts_of(a.ne[0], AT_ONCE), high = a.axes > 1 ? a.ne[1] : 1;
-    const int64_t tall = even_split(high, across > 1 ? 1 : AT_ONCE / a.ne[0]), down = parts_of(high, tall);
-    const int64_t units = elements(dst) / (a.ne[0] * high) * down * across;
-    const float * ends[GGML_MAX_SRC];
-    for (int i = 0; i < a.count; ++i) ends[i] = end_of(dst->src[i]);
-    for (int64_t unit = units * ith / nth; unit < units * (ith + 1) / nth; ++unit) {
-        const int64_t column = unit % across * AT_ONCE, first = unit / across % down * tall, plane = unit / across / down;
-        const float * from[GGML_MAX_SRC];
-        for (int i = 0; i < a.count; ++i) {
-            from[i] = a.from[i] + column * a.step[i][0] + first * a.step[i][1];
-            for (int64_t axis = 2, place = plane; axis < a.axes; place /= a.ne[axis++]) from[i] += place % a.ne[axis] * a.step[i][axis];
-        }
-        float * to = (float *) dst->data + (plane * high + first) * a.ne[0] + column;
-        for (int64_t row = first; row < min_of(first + tall, high); ++row, to += a.ne[0]) {
-            sum_of_row(s, &a, from, ends, min_of(a.ne[0] - column, AT_ONCE), to);
-            for (int i = 0; i < a.count; ++i) from[i] += a.step[i][1];
-        }
-    }
-}
+void graphc_scaled_sum(struct ggml_tensor * dst, int ith, int nth, void * userdata) { by_parts(dst, ith, nth, userdata, add_part); }
 
 bool graphc_takes_sum_rows(const struct ggml_tensor * x) { return is_dense(x); }
 
