@@ -1,4 +1,4 @@
-"""Sums and products of what is repeated along axes: our own code computes several short rows at once, whatever repeats along them."""
+"""Sums and products of what is repeated along axes: several short rows are computed at once, whatever repeats along them."""
 
 from __future__ import annotations
 
