@@ -142,6 +142,20 @@ FIRES = {
         %b = Reshape[shape=(2, 1, 2, 3, 5)](%a)
         %y = Transpose[perm=(0, 1, 4, 2, 3)](%b)
         return y=%y""",
+    "split_of_transposed": """graph g(%x: float32[2, 20, 6])
+        %t = Transpose[perm=(0, 2, 1)](%x)
+        %y = Reshape[shape=(2, 6, 4, 5)](%t)
+        return y=%y""",
+    "transpose_of_merged": """graph g(%x: float32[2, 6, 4, 5])
+        %r = Reshape[shape=(2, 6, 20)](%x)
+        %y = Transpose[perm=(0, 2, 1)](%r)
+        return y=%y""",
+    "activation_of_moved": f"""graph g(%x: float32[2, 4, 5, 5])
+        %w: float32[6, 4, 3, 3] = constant
+        %c = Conv[{CONV}](%x, %w)
+        %t = Transpose[perm=(0, 2, 3, 1)](%c)
+        %y = Gelu[approximate='none'](%t)
+        return y=%y""",
     "reshape_of_slice": """graph g(%x: float32[2, 3, 24])
         %n = Neg(%x)
         %s = Slice[starts=(0, 0, 8), sizes=(2, 3, 8), steps=(1, 1, 1)](%n)
@@ -379,10 +393,10 @@ FIRES = {
         %m = MatMul[transpose_b=True](%a, %v)
         %n = MatMul(%z, %u)
         %o = Add(%n, %s)
-        %t = Transpose[perm=(0, 2, 1)](%m)
-        %p = Transpose[perm=(0, 2, 1)](%o)
-        %i = Reshape[shape=(2, 8, 4, 5)](%t)
-        %j = Reshape[shape=(2, 8, 4, 5)](%p)
+        %t = Reshape[shape=(2, 4, 5, 8)](%m)
+        %p = Reshape[shape=(2, 4, 5, 8)](%o)
+        %i = Transpose[perm=(0, 3, 1, 2)](%t)
+        %j = Transpose[perm=(0, 3, 1, 2)](%p)
         %c = Conv[strides=(1, 1), dilations=(1, 1), pads_before=(0, 0), pads_after=(0, 0), group=1](%i, %w)
         %d = Conv[strides=(1, 1), dilations=(1, 1), pads_before=(0, 0), pads_after=(0, 0), group=1](%j, %w, %b)
         %y = Add(%c, %d)
@@ -570,8 +584,8 @@ REFUSES = {
         %v: float32[8, 64] = constant
         %w: float32[80, 8, 1, 1] = constant
         %m = MatMul[transpose_b=True](%a, %v)
-        %t = Transpose[perm=(0, 2, 1)](%m)
-        %i = Reshape[shape=(2, 8, 4, 5)](%t)
+        %t = Reshape[shape=(2, 4, 5, 8)](%m)
+        %i = Transpose[perm=(0, 3, 1, 2)](%t)
         %y = Conv[strides=(1, 1), dilations=(1, 1), pads_before=(0, 0), pads_after=(0, 0), group=1](%i, %w)
         return y=%y""",
     "conv_of_padded": f"""graph g(%x: float32[2, 4, 5, 5])
@@ -758,6 +772,18 @@ REFUSES = {
         %a = Transpose[perm=(0, 2, 1)](%x)
         %b = Reshape[shape=(2, 30)](%a)
         %y = Transpose[perm=(1, 0)](%b)
+        return y=%y""",
+    "split_of_transposed": """graph g(%x: float32[2, 20, 6])
+        %t = Transpose[perm=(0, 2, 1)](%x)
+        %y = Reshape[shape=(2, 3, 4, 10)](%t)
+        return y=%y""",
+    "transpose_of_merged": """graph g(%x: float32[2, 6, 4, 5])
+        %r = Reshape[shape=(2, 8, 15)](%x)
+        %y = Transpose[perm=(0, 2, 1)](%r)
+        return y=%y""",
+    "activation_of_moved": """graph g(%x: float32[2, 5])
+        %t = Transpose[perm=(1, 0)](%x)
+        %y = Relu(%t)
         return y=%y""",
     "reshape_of_slice": """graph g(%x: float32[2, 3, 24])
         %n = Neg(%x)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphc.ir.graph import Node, Value
 from graphc.ops.base import Emit
 from graphc.ops.collapse import MAX_RANK
+from graphc.ops.conv import Conv
 from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Concat, Expand, Reshape, Slice, Transpose
 from graphc.ops.norm import LayerNorm, RMSNorm
@@ -13,6 +14,19 @@ from graphc.rewrite.engine import Refusal, Site, rule
 from graphc.shapes import Dim, divisible, product
 
 ARITHMETIC = ("Add", "Sub", "Mul", "Div")
+ACTIVATIONS = (
+    "Relu",
+    "Gelu",
+    "Silu",
+    "Sigmoid",
+    "Tanh",
+    "HardSwish",
+    "HardSigmoid",
+    "Clip",
+    "LeakyRelu",
+    "Elu",
+    "Mish",
+)
 
 
 @rule("r := Reshape(x)", "r := Expand(x)", "r := Cast(x)", "r := Identity(x)")
@@ -72,6 +86,48 @@ def reshape_between_transposes(emit: Emit, x: Value, outer: Node, r: Node, inner
     forth = inverse(back)
     reshaped = emit(Reshape(tuple(shape[axis] for axis in back)), x)
     return emit(Transpose(tuple(forth[axis] for axis in outer.op.perm)), reshaped)
+
+
+@rule("r := Reshape(t := Transpose(x))")
+def split_of_transposed(emit: Emit, x: Value, r: Node, t: Node) -> Value | Refusal:
+    """Axes that are split behind a transpose are split before it, where that costs nothing: rows that become the pixels of images
+    are images with their channels last."""
+    assert isinstance(t.op, Transpose)
+    shape = r.output.shape
+    if not len(t.op.perm) < len(shape) <= MAX_RANK:
+        return Refusal("it splits no axis, or there would be more than four axes to move")
+    back = before_reshape(shape, t.output.shape, inverse(t.op.perm))
+    if back is None:
+        return Refusal("axes that were one come apart")
+    return emit(Transpose(inverse(back)), emit(Reshape(tuple(shape[axis] for axis in back)), x))
+
+
+@rule("t := Transpose(r := Reshape(x))")
+def transpose_of_merged(emit: Site, x: Value, t: Node, r: Node) -> Value | Refusal:
+    """Axes that are merged before a transpose are merged behind it: images whose pixels become rows may have their channels last."""
+    assert isinstance(t.op, Transpose)
+    if not len(r.output.shape) < len(x.shape) <= MAX_RANK:
+        return Refusal("it merges no axis, or there would be more than four axes to move")
+    order = before_reshape(x.shape, r.output.shape, t.op.perm)
+    if order is None:
+        return Refusal("axes that were one come apart")
+    if any(isinstance(each.op, MatMul) and not each.inputs[1].static for each in emit.readers(t.output)):
+        return Refusal("a product of two that are computed reads it in either order")
+    return emit(Reshape(t.output.shape), emit(Transpose(order), x))
+
+
+@rule(*(f"f := {name}(m := {move}(x))" for name in ACTIVATIONS for move in ("Reshape", "Transpose")))
+def activation_of_moved(emit: Site, x: Value, f: Node, m: Node) -> Value | Refusal:
+    """A function of each number comes before numbers are moved, where a convolution makes them and can do it on its way out."""
+    if not emit.alone(m.output) or not _is_of_convolution(x):
+        return Refusal("it is not of what a convolution makes, and nothing else reads")
+    return emit(m.op, emit(f.op, x))
+
+
+def _is_of_convolution(x: Value) -> bool:
+    while x.producer is not None and isinstance(x.producer.op, Reshape | Transpose):
+        x = x.producer.inputs[0]
+    return x.producer is not None and isinstance(x.producer.op, Conv)
 
 
 @rule("outer := Reshape(part := Slice(x))")
@@ -226,6 +282,14 @@ RULES = {
         slice_of_concat,
         binary_of_expanded,
     ],
-    "sink": [reshape_of_slice, binary_of_transposed, binary_between_transposes, norm_of_transposed],
+    "sink": [
+        split_of_transposed,
+        transpose_of_merged,
+        activation_of_moved,
+        reshape_of_slice,
+        binary_of_transposed,
+        binary_between_transposes,
+        norm_of_transposed,
+    ],
     "absorb": [matmul_of_transposed, matmul_of_weight, matmul_of_expanded],
 }

@@ -63,7 +63,7 @@ def convolution_of_joined(emit: Site, joined: Value, w: Value, c: Node, bias: Va
     return emit(Binary("Add"), first, _sum(emit, more)) if more else first
 
 
-IMAGE = "c := Conv(image := Reshape(t := Transpose({})), w, *bias)"
+IMAGE = "c := Conv(t := Transpose(image := Reshape({})), w, *bias)"
 """A convolution of an image whose pixels were the rows of a matrix."""
 
 
@@ -81,9 +81,11 @@ def convolution_of_product(
     if not all(emit.alone(each.output) for each in (m, t, image, s) if each is not None):
         return Refusal("something else reads a result")
     results, channels, taken = w.shape[0], w.shape[1], v.shape[m.op.transpose_b]
-    if t.op.perm != (0, 2, 1) or image.output.shape[:2] != t.output.shape[:2]:
+    shape, rows = image.output.shape, m.output.shape
+    last = len(shape) - 1
+    if t.op.perm != (0, last, *range(1, last)) or (shape[0], shape[-1]) != (rows[0], rows[-1]) or len(rows) < 3:
         return Refusal("the rows are no pixels, or the columns no channels")
-    count = None if shift is None else along(shift, m.output, 2)
+    count = None if shift is None else along(shift, m.output, len(rows) - 1)
     if shift is not None and count is None:
         return Refusal("what is added is not a number for each channel")
     if not taken * results < (taken + results) * channels:
@@ -98,7 +100,7 @@ def convolution_of_product(
         added.append(emit(Reshape((results,)), emit(MatMul(), kernel, column)))
     if added:
         found = emit(Binary("Add"), found, _sum(emit, added))
-    return emit(Reshape(c.output.shape), emit(t.op, found))
+    return emit(t.op, emit(Reshape((*shape[:-1], results)), found))
 
 
 def _is_of_pixels(c: Node, w: Value) -> bool:
