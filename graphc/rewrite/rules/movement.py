@@ -104,7 +104,7 @@ def split_of_transposed(emit: Emit, x: Value, r: Node, t: Node) -> Value | Refus
 
 @rule("t := Transpose(r := Reshape(x))")
 def transpose_of_merged(emit: Site, x: Value, t: Node, r: Node) -> Value | Refusal:
-    """Axes that are merged before a transpose are merged behind it: images whose pixels become rows may have their channels last."""
+    """Axes that are merged before a transpose are merged behind it, as images become rows: they may have their channels last."""
     assert isinstance(t.op, Transpose)
     if not len(r.output.shape) < len(x.shape) <= MAX_RANK:
         return Refusal("it merges no axis, or there would be more than four axes to move")
