@@ -150,6 +150,23 @@ FIRES = {
         %r = Reshape[shape=(2, 6, 20)](%x)
         %y = Transpose[perm=(0, 2, 1)](%r)
         return y=%y""",
+    "channels_of_joined": f"""graph g(%x: float32[2, 4, 5, 5])
+        %w: float32[6, 4, 3, 3] = constant
+        %v: float32[2, 4, 3, 3] = constant
+        %f: float32[8, 1, 1] = constant
+        %c = Conv[{CONV}](%x, %w)
+        %d = Conv[{CONV}](%x, %v)
+        %j = Concat[axis=1](%c, %d)
+        %m = Mul(%j, %f)
+        %y = Add(%f, %m)
+        return y=%y""",
+    "activation_of_joined": f"""graph g(%x: float32[2, 4, 5, 5])
+        %w: float32[6, 4, 3, 3] = constant
+        %c = Conv[{CONV}](%x, %w)
+        %d = Conv[{CONV}](%x, %w)
+        %j = Concat[axis=1](%c, %d)
+        %y = Relu(%j)
+        return y=%y""",
     "activation_of_moved": f"""graph g(%x: float32[2, 4, 5, 5])
         %w: float32[6, 4, 3, 3] = constant
         %c = Conv[{CONV}](%x, %w)
@@ -780,6 +797,19 @@ REFUSES = {
     "transpose_of_merged": """graph g(%x: float32[2, 6, 4, 5])
         %r = Reshape[shape=(2, 8, 15)](%x)
         %y = Transpose[perm=(0, 2, 1)](%r)
+        return y=%y""",
+    "channels_of_joined": f"""graph g(%x: float32[2, 4, 5, 5])
+        %w: float32[6, 4, 3, 3] = constant
+        %f: float32[10, 1, 1] = constant
+        %c = Conv[{CONV}](%x, %w)
+        %j = Concat[axis=1](%c, %x)
+        %y = Mul(%j, %f)
+        return y=%y""",
+    "activation_of_joined": f"""graph g(%x: float32[2, 4, 5, 5])
+        %w: float32[6, 4, 3, 3] = constant
+        %c = Conv[{CONV}](%x, %w)
+        %j = Concat[axis=1](%c, %x)
+        %y = Relu(%j)
         return y=%y""",
     "activation_of_moved": """graph g(%x: float32[2, 5])
         %t = Transpose[perm=(1, 0)](%x)

@@ -1,5 +1,5 @@
-"""Rules for convolutions of one image that are added up, as networks have them that were trained with several branches: they
-are one convolution, with the sum of their kernels."""
+"""Rules for convolutions side by side. Those of one image that are added up, as networks have them that were trained with several
+branches, are one convolution, with the sum of their kernels. What is done to all that are joined is done to each."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import numpy as np
 from graphc.ir.graph import Node, Value
 from graphc.ops.base import Emit
 from graphc.ops.conv import Conv
-from graphc.ops.movement import Pad, Reshape
+from graphc.ops.movement import Concat, Pad, Reshape, Slice
 from graphc.ops.pointwise import Binary
 from graphc.rewrite.engine import Refusal, Site, rule
+from graphc.rewrite.rules.movement import ACTIVATIONS
 from graphc.rewrite.rules.weights import along, are_constant
 from graphc.shapes import Dim, product
 
@@ -108,4 +109,45 @@ def _padded(emit: Emit, kernel: Value, pads: list[tuple[int, int]]) -> Value:
     return emit(Pad(before, behind), kernel)
 
 
-RULES = {"absorb": [convolutions_of_one, convolution_and_scale]}
+@rule("s := Mul(joined, factor)", "s := Add(joined, factor)")
+def channels_of_joined(emit: Site, joined: Value, factor: Value, s: Node) -> Value | Refusal:
+    """A number for each channel of what convolutions made and is joined is one for each channel of theirs."""
+    parts = _convolved(emit, joined)
+    if parts is None or not are_constant(factor) or along(factor, joined, 1) != joined.shape[1]:
+        return Refusal(
+            "it is no constant for each channel, or not of convolutions that are joined along these for it alone"
+        )
+    axis = len(factor.shape) - len(joined.shape) + 1
+    found: list[Value] = []
+    begin: Dim = 0
+    for part in parts:
+        count, steps = part.shape[1], (1,) * len(factor.shape)
+        starts = (*(0,) * axis, begin, *(0,) * len(factor.shape[axis + 1 :]))
+        own = emit(Slice(starts, (*factor.shape[:axis], count, *factor.shape[axis + 1 :]), steps), factor)
+        found.append(emit(s.op, part, own))
+        begin += count
+    return emit(Concat(1), *found)
+
+
+@rule(*(f"f := {name}(joined)" for name in ACTIVATIONS))
+def activation_of_joined(emit: Site, joined: Value, f: Node) -> Value | Refusal:
+    """A function of each number of what convolutions made and is joined comes before, where they can do it on their way out."""
+    parts = _convolved(emit, joined)
+    if parts is None:
+        return Refusal("it is not of convolutions that are joined along their channels for it alone")
+    return emit(Concat(1), *(emit(f.op, part) for part in parts))
+
+
+def _convolved(emit: Site, joined: Value) -> list[Value] | None:
+    """The results of convolutions that nothing else reads, and that are joined along their channels for one reader; None if it is
+    something else."""
+    node = joined.producer
+    if node is None or not isinstance(node.op, Concat) or node.op.axis != 1 or not emit.alone(joined):
+        return None
+    alone = all(
+        each.producer is not None and isinstance(each.producer.op, Conv) and emit.alone(each) for each in node.inputs
+    )
+    return list(node.inputs) if alone else None
+
+
+RULES = {"absorb": [convolutions_of_one, convolution_and_scale, channels_of_joined, activation_of_joined]}
