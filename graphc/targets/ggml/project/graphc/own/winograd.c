@@ -34,7 +34,8 @@ enum {
     AT_ONCE = 4 * DEEP * FEW_CHANNELS,  // of the kernel, transformed when it is needed: with all its places it fits a cache
     FEWEST = 2,              // panels that stay in the cache
     TRANSFORMED = 32,        // channels or rows of the kernel that a thread transforms before it takes others
-    LEAST_CHANNELS = 16,     // of the image
+    LEAST_CHANNELS = 32,     // of the image, for tiles as wide as tall; for those along one axis
+    LEAST_ALONG = 16,
     MOST_WEIGHTS = 32 << 20, // transformed, 128 MiB
     MOST_PIXELS = 2 << 20    // of images, transformed, which all threads share
 };
@@ -159,8 +160,9 @@ static bool lines_pay(const struct plan * p, int64_t pixels) {
 bool graphc_prefers_winograd(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
     const struct plan p = plan_of(kernel, image, s);
     const int64_t pixels = p.result_width * p.result_height * p.planes.result;
-    if (kernel->ne[2] < LEAST_CHANNELS || parts_for(s->pairs) == ONE_PART) return false;
-    return p.wide == p.tall ? products_of(&p) < 9 * parts_of(pixels, WIDTH) : lines_pay(&p, pixels);
+    const bool square = p.wide == p.tall;
+    if (kernel->ne[2] < (square ? LEAST_CHANNELS : LEAST_ALONG) || parts_for(s->pairs) == ONE_PART) return false;
+    return square ? products_of(&p) < 9 * parts_of(pixels, WIDTH) : lines_pay(&p, pixels);
 }
 
 int64_t graphc_winograd_size(const struct ggml_tensor * kernel, const struct ggml_tensor * image,
