@@ -1,4 +1,4 @@
-"""Convolutions with few results read pixels where they lie: lines of all lengths, windows over every edge, and what comes behind."""
+"""Convolutions with few results read pixels where they lie: in lines of all lengths, with windows over every edge."""
 
 from __future__ import annotations
 
