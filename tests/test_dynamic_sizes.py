@@ -233,6 +233,18 @@ def test_a_size_is_learned_where_two_meet_in_a_product():
         model.run(x=np.zeros((1, 7, 1, 2), np.float32))
 
 
+def test_where_a_table_ends_is_found_however_long_the_input_then_is():
+    """A frame of each 320 samples, and positions of 20 frames from the middle of a table, as Wav2Vec2-Conformer has them."""
+    net = Net(x=["b", 1, "time"])
+    frames = net("AveragePool", "x", kernel_shape=[320], strides=[320])
+    count, middle = net.size(frames, 2), np.array([20])
+    table = np.arange(40, dtype=np.float32)
+    positions = net("Slice", table, net("Sub", middle, count), net("Add", middle, count), np.array([0]))
+    model = agree(net.model(net("Add", net("Concat", frames, frames, axis=2), positions)), {"b": 2, "time": 700})
+    with pytest.raises(InputError, match=r"x: axis 2 has size 6720, must be at most 6719 \(time\)"):
+        model.run(x=np.zeros((1, 1, 6720), np.float32))
+
+
 def test_any_number_of_rows_goes_into_a_cache():
     """First a prompt, then word by word, as decoders with a cache of one size do."""
     net = Net(cache=["b", 2, 8, 4], new=["b", 2, "n", 4])

@@ -17,6 +17,9 @@ from graphc.shapes.ranges import ANY, range_of
 TRIED = 4096
 """Values of a symbol that are tried out."""
 
+FARTHEST = 1 << 40
+"""A size up to which the end of those that work is looked for."""
+
 LONG = 32
 """So many sizes from the least on that work are the ones meant, and not what some of the larger ones have in common: an exporter
 that saw one chunk writes what is right up to a chunk, and for whole chunks by chance."""
@@ -89,7 +92,23 @@ def _one_symbol(left: Dim, right: Dim) -> tuple[str, Dim] | None:
             return None
         fitting, multiple = list(row), row.step
     open_ended = atom.high is None and fitting[-1] + multiple > last
-    return name, symbol(name, fitting[0], None if open_ended else fitting[-1], multiple)
+    most = _last_that_fits(left, right, name, fitting[-1], multiple) if open_ended else fitting[-1]
+    return name, symbol(name, fitting[0], most, multiple)
+
+
+def _last_that_fits(left: Dim, right: Dim, name: str, tried: int, multiple: int) -> int | None:
+    """Up to which of the multiples after the last that was tried the two are equal; None if no end is seen. A table of positions
+    has an end where a voice is minutes long, so steps are doubled until one is too far, and then halved."""
+    fits, step = tried, multiple
+    while _equal(left, right, {name: fits + step}):
+        fits, step = fits + step, 2 * step
+        if fits > FARTHEST:
+            return None
+    while step > multiple:
+        step //= 2
+        if _equal(left, right, {name: fits + step}):
+            fits += step
+    return fits
 
 
 def _two_symbols(left: Dim, right: Dim) -> tuple[str, Dim] | None:
