@@ -367,6 +367,22 @@ def test_rows_that_a_mask_chooses_are_written_where_they_were(rows):
         np.testing.assert_array_equal(next(iter(model.run(x=x).values())), np.where(x > 0, 2 * x, x))
 
 
+@pytest.mark.parametrize("rows", ["n", 16])
+def test_a_row_is_written_where_a_mask_says_so(rows):
+    """As torch.onnx writes `x[mask] = row`: the elements are counted before the rows are, of which nothing else is known."""
+    net = Net(x=[rows, 3])
+    mask = net("Greater", net("ReduceSum", "x", np.array([1]), keepdims=0), np.float32(0))
+    whole = net("Expand", net("Unsqueeze", mask, np.array([-1])), np.array([1, 3]))
+    places = net("Transpose", net("NonZero", whole))
+    count = net("ReduceSum", net("Cast", mask, to=INT64), np.array([0]))
+    row = np.arange(3, dtype=np.float32)
+    updates = net("Reshape", net("Expand", row, net.concat(count, 3)), np.array([-1]))
+    sizes = [{}] if rows == 16 else [{"n": 1}, {"n": 5}, {"n": 300}]
+    model = agree(net.model(net("ScatterND", "x", places, updates)), *sizes)
+    for x in (np.full((16, 3), -1, np.float32), np.full((16, 3), 2, np.float32)):
+        np.testing.assert_array_equal(next(iter(model.run(x=x).values())), np.where(x > 0, row, x))
+
+
 @pytest.mark.parametrize("operator", ["Add", "Sub", "Mul"])
 def test_a_size_and_a_number_of_the_run_make_a_size(operator):
     """As many columns as the input has, and as many more or fewer as another input says."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphc.errors import ShapeError
 from graphc.ir.about import About
 from graphc.ir.types import TensorType
 from graphc.records import dataclass
@@ -236,6 +237,33 @@ class Graph:
         lines += [f"  {node}" for node in self.nodes]
         results = (f"{name}={value}" for name, value in zip(self.output_names, self.outputs, strict=True))
         return "\n".join([*lines, f"  return {', '.join(results)}"])
+
+
+def measured_first(nodes: Sequence[Node]) -> list[Node]:
+    """The nodes in an order in which each comes after those that it reads and those that bind its sizes: theirs, as far as it can
+    be. A size that is known to be twice another may be had by nodes that are made before the other is measured.
+
+    Raises ShapeError for a size that depends on what has it.
+    """
+    binding = {name: node for node in reversed(nodes) for name in node.op.binds}
+    made = {value: node for node in nodes for value in node.outputs} if binding else {}
+    order: list[Node] = []
+    placed: dict[Node, bool] = {}
+    waiting = [(node, False) for node in reversed(nodes)] if binding else []
+    while waiting:
+        node, ready = waiting.pop()
+        if ready:
+            placed[node] = True
+            order.append(node)
+        elif node not in placed:
+            placed[node] = False
+            needed = [made[value] for value in node.inputs if value in made]
+            needed += [each for name, each in binding.items() if each is not node and name in node.sizes()]
+            if any(placed.get(each) is False for each in needed):
+                raise ShapeError(f"{node.op.name} has a size that is measured by what is computed of it")
+            waiting.append((node, True))
+            waiting.extend((each, False) for each in reversed(needed) if each not in placed)
+    return order if binding else list(nodes)
 
 
 def names_in(thing: object) -> set[str]:

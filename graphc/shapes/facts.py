@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import gcd
+from typing import TypeGuard
 
 from graphc.shapes.dim import Atom, Dim, Expr, bind, dim_min, integer, lower_bound, symbol, symbols, upper_bound
 from graphc.shapes.ranges import ANY, range_of
@@ -148,17 +149,22 @@ def _counted_twice(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, Di
 
 def _counted_in_rows(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, Dim] | None:
     """A symbol that no input tells as a product of others, if all that is known of the symbol is known of that. So exporters
-    write `x[mask] = …`: they count elements, and rows elsewhere."""
+    write `x[mask] = …`: they count elements, and rows elsewhere. There are no more rows than there is room for."""
     for renamed, other in ((right, left), (left, right)):
         atom, least, most = symbols(renamed).get(str(renamed)), lower_bound(other), upper_bound(other)
         if atom is None or atom.multiple > 1 or atom.name in {*order, *symbols(other)} or not _is_product(other):
             continue
-        if least is not None and least >= atom.low and (atom.high is None or (most is not None and most <= atom.high)):
+        if least is None or least < atom.low:
+            continue
+        if atom.high is None or (most is not None and most <= atom.high):
             return atom.name, other
+        (((rows, *others), factor),) = other.terms
+        if not others and atom.high // factor >= rows.low:
+            return rows.name, symbol(rows.name, rows.low, atom.high // factor, rows.multiple)
     return None
 
 
-def _is_product(dim: Dim) -> bool:
+def _is_product(dim: Dim) -> TypeGuard[Expr]:
     """True for symbols times a number."""
     return isinstance(dim, Expr) and len(dim.terms) == 1 and all(atom.kind == "symbol" for atom in dim.terms[0][0])
 

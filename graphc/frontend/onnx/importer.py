@@ -25,6 +25,7 @@ from graphc.frontend.onnx.scopes import adopt_scopes, node_scope
 from graphc.frontend.onnx.table import IMPORTERS
 from graphc.frontend.onnx.tensors import Refused, TensorReader, Unknown
 from graphc.ir import Graph, Source, TensorType, Value
+from graphc.ir.graph import Node, measured_first
 from graphc.ir.types import FLOATS, STRING
 from graphc.shapes import Undecidable
 from graphc.trace import SILENT, Progress
@@ -91,8 +92,16 @@ class Importer:
         adopt_scopes(self._emit.nodes, self._unscoped)
         self._graph.nodes = self._emit.nodes
         if not self.problems:
+            self._graph.nodes = self._in_order()
             self._graph.prune()
         return self._graph
+
+    def _in_order(self) -> list[Node]:
+        """See `measured_first`. Raises ModelError."""
+        try:
+            return measured_first(self._emit.nodes)
+        except ShapeError as error:
+            raise ModelError(str(error)) from error
 
     def _known_opset(self, opset: int) -> bool:
         newest = onnx.defs.onnx_opset_version()
