@@ -228,6 +228,14 @@ def _reduced(how, included, x, index, source):
     return x.scatter_reduce(0, index, source, how, include_self=included)
 
 
+def test_whether_all_or_any_are_true():
+    functions = {"all": torch.ops.aten._is_all_true, "any": torch.ops.aten._is_any_true}
+    check(
+        functions, torch.tensor([[True, True], [True, True]]), others=[(torch.tensor([[True, False], [True, True]]),)]
+    )
+    check(functions, torch.tensor([False, False]))
+
+
 def test_what_masks_choose_and_what_is_copied():
     check(
         {

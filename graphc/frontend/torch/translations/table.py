@@ -84,6 +84,12 @@ WITHOUT: Mapping[str, tuple[str, str]] = {
 }
 """Operators that are others for which the exporter has a form, with one argument more that says nothing: order is stable."""
 
+LIKE: Mapping[str, str] = {
+    "aten._is_all_true.default": "aten.all.default",
+    "aten._is_any_true.default": "aten.any.default",
+}
+"""Operators that are others, for which the exporter has a form."""
+
 CHANGED: Mapping[str, Callable[[Translation], Translation]] = {
     "aten.scatter_reduce.two": lambda usual: partial(numbers.scattered, usual),
     "aten.scaled_dot_product_attention.default": lambda usual: partial(attention.attention, usual),
@@ -167,6 +173,9 @@ def add_to(registry: Any) -> None:
     for name, (other, argument) in WITHOUT.items():
         if usual := _usual(registry, known(other)):
             add(known(name), _without(argument, usual))
+    for name, other in LIKE.items():
+        if usual := _usual(registry, known(other)):
+            add(known(name), usual)
     for name, change in CHANGED.items():
         if usual := _usual(registry, known(name)):
             add(known(name), change(usual))
