@@ -191,6 +191,18 @@ def test_numbers_and_their_signs():
     )
 
 
+def test_numbers_minus_tensors():
+    functions = {
+        "float": lambda x: 1.0 - x,
+        "whole": lambda x: 3 - x,
+        "times": lambda x: torch.rsub(x, 2.5, alpha=2),
+    }
+    whole = torch.arange(6).reshape(2, 3)
+    for x in (whole, whole.to(torch.int32), whole.to(torch.float32), whole.to(torch.float64)):
+        check(functions, x)
+    check({"mask": lambda x: (1.0 - x) * -1e4}, whole % 2, free=({0: "batch"},), others=[(whole[:1],)])
+
+
 def test_distances():
     x, y = numbers(2, 5, 4), numbers(2, 6, 4, seed=1)
     norms = {f"p={p}": partial(torch.cdist, p=p) for p in (0.0, 1.0, 2.0, 3.0, INFINITE)}
@@ -330,7 +342,17 @@ COMPLEX = {
     "made": lambda z: [torch.zeros(8, dtype=z.dtype) + z, torch.ones(8, dtype=z.dtype) * z, torch.full((8,), 2j) * z],
     "types": lambda z: [z.to(torch.complex128), z.to(torch.complex128).to(torch.complex64), z.detach()],
     "powers": lambda z: [z.exp(), z**2, z**3, z.square()],
-    "numbers": lambda z: [z * 2.5, z * 1j, z + (1 + 2j), 1 - z, z / 2, 1 / z, -z, z.conj() * z],
+    "numbers": lambda z: [
+        z * 2.5,
+        z * 1j,
+        z + (1 + 2j),
+        1 - z,
+        z / 2,
+        1 / z,
+        -z,
+        z.conj() * z,
+        torch.rsub(z, 1j, alpha=2),
+    ],
     "products": lambda z: [torch.bmm(z, z.mT), z @ z.mH, torch.vdot(z[0, 0], z[0, 1]), torch.outer(z[0, 0], z[0, 1])],
     "compared": lambda z: [z == z.flip(0), z != z.conj(), z == 0, z.isnan(), z.isinf()],
     "parts": lambda z: [z.real, z.imag, z.conj().imag * 2, z.abs(), z.angle()],

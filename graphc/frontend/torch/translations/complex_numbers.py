@@ -174,6 +174,11 @@ def multiply_number(z: Value, factor: complex) -> Value:
     return multiply(z, number(factor, z.dtype))
 
 
+def subtracted_complex(z: Value, other: complex, alpha: complex = 1) -> Value:
+    """A number minus complex ones."""
+    return op.Sub(number(other, z.dtype), z if alpha == 1 else multiply_number(z, alpha))
+
+
 def exponential(z: Value) -> Value:
     """Of complex numbers."""
     real, imaginary = parts(z)

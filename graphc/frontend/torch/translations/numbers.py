@@ -26,6 +26,14 @@ def of_numbers(name: str) -> Translation:
     return translated
 
 
+def subtracted(x: Value, other: Any, alpha: float = 1) -> Value:
+    """A number minus some. The exporter cannot tell in which type whole ones are subtracted from a float."""
+    kind = getattr(other, "dtype", None)
+    if not x.dtype.is_floating_point() and (isinstance(other, float) or (kind and kind.is_floating_point())):
+        x = op.Cast(x, to=FLOAT.dtype)
+    return op.Sub(op.CastLike(other, x), x if alpha == 1 else op.Mul(x, op.CastLike(alpha, x)))
+
+
 def product(x: Value, dims: Sequence[int] | None, output_dtype: int = -1) -> Value:
     """Over some axes, or all."""
     x = x if output_dtype in (-1, None) else op.Cast(x, to=output_dtype)
