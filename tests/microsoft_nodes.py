@@ -29,7 +29,7 @@ class Case:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     constants: Sequence[int] = ()
     outputs: int | str = 1
-    """How many, or a text with a letter for each that is wanted and `-` for one that is not."""
+    """How many, or a text with `y` for each that is wanted, `-` for one that is not, and `n` for one that has a name though."""
 
     domain: str = DOMAIN
     opset: int = 17
@@ -45,7 +45,7 @@ class Case:
     def model(self) -> onnx.ModelProto:
         """The model; its outputs have no types, which onnxruntime infers."""
         wanted = self.outputs if isinstance(self.outputs, str) else "y" * self.outputs
-        results = [f"y{i}" if letter == "y" else "" for i, letter in enumerate(wanted)]
+        results = ["" if letter == "-" else f"{letter}{i}" for i, letter in enumerate(wanted)]
         names = ["" if array is None else f"x{i}" for i, array in enumerate(self.inputs)]
         node = helper.make_node(self.operator, names, results, domain=self.domain, **self.attributes)
         given = [
@@ -54,7 +54,7 @@ class Case:
             if array is not None and i not in self.constants
         ]
         held = [numpy_helper.from_array(np.asarray(self.inputs[i]), f"x{i}") for i in self.constants]
-        outputs = [helper.make_empty_tensor_value_info(name) for name in results if name]
+        outputs = [helper.make_empty_tensor_value_info(name) for name in results if name.startswith("y")]
         graph = helper.make_graph([node], "node", given, outputs, held)
         opsets = [helper.make_opsetid(domain, version) for domain, version in {**OPSETS, "": self.opset}.items()]
         return helper.make_model(graph, opset_imports=opsets, ir_version=8)

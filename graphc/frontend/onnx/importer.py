@@ -18,7 +18,7 @@ from graphc.frontend.onnx.dims import Dimensions
 from graphc.frontend.onnx.emit import SizeEmit
 from graphc.frontend.onnx.frame import DOMAINS, Frame, Growing, Item, Slices, ValueList, domains
 from graphc.frontend.onnx.functions import Body, has_schema_function, schema_function
-from graphc.frontend.onnx.node import PIN, OnnxNode
+from graphc.frontend.onnx.node import PIN, OnnxNode, is_wanted
 from graphc.frontend.onnx.observed import Observed
 from graphc.frontend.onnx.parameters import parameter_names
 from graphc.frontend.onnx.scopes import adopt_scopes, node_scope
@@ -220,8 +220,7 @@ class Importer:
         items += [None] * (len(node.outputs) - len(items))
         made = {id(output) for new in self._emit.nodes[start:] for output in new.outputs}
         for output, item in zip(node.outputs, items, strict=False):
-            needed = output.name and (output.uses() or output.is_graph_output())
-            if item is None and needed and not self.problems and not frame.in_function:
+            if item is None and is_wanted(output) and not self.problems and not frame.in_function:
                 raise Refused(f"its result {output.name} is not computed")
             if isinstance(item, Value) and id(item) in made and output.name and not frame.in_function:
                 item.name = self._graph.fresh(output.name)
@@ -316,6 +315,7 @@ class Importer:
             opset=frame.opsets.get(DOMAINS.get(node.domain, node.domain), 0),
             inputs=tuple(frame.read(value) for value in node.inputs),
             outputs=tuple(value.name or "" for value in node.outputs),
+            wanted=tuple(map(is_wanted, node.outputs)),
             attributes=frame.attributes_of(node),
             tensors=self._tensors,
             run=lambda graph, inputs: self._subgraph(frame, graph, inputs),

@@ -34,9 +34,9 @@ MISSING: Any = object()
 
 @dataclass(eq=False)
 class OnnxNode:
-    """A node of the model. `inputs` has None for an input that is left out; `opset` is the version of its domain;
-    `run` imports a graph that is an attribute, in place, for inputs that it is given; `body` imports one as a graph of its
-    own (see `Importer`); `model` is the graph of the whole model.
+    """A node of the model. `inputs` has None for an input that is left out; `opset` is the version of its domain; `wanted` says
+    which outputs something reads; `run` imports a graph that is an attribute, in place, for inputs that it is given; `body`
+    imports one as a graph of its own (see `Importer`); `model` is the graph of the whole model.
 
     The accessors raise ModelError when an attribute or input is missing or of a wrong kind.
     """
@@ -45,6 +45,7 @@ class OnnxNode:
     opset: Index
     inputs: tuple[Item | None, ...]
     outputs: tuple[str, ...]
+    wanted: tuple[bool, ...]
     attributes: dict[str, onnx_ir.Attr]
     tensors: TensorReader
     run: Callable[[onnx_ir.Graph, Sequence[Item]], tuple[Item, ...]]
@@ -153,8 +154,8 @@ class OnnxNode:
         return values
 
     def wants(self, index: Index) -> bool:
-        """True if an output has a name, so that something may read it."""
-        return index < len(self.outputs) and bool(self.outputs[index])
+        """True if something reads an output. Tools also name those that nothing does."""
+        return index < len(self.wanted) and self.wanted[index]
 
     def _attribute(self, name: str, kind: AttributeType, default: Any) -> Any:
         attribute = self.attributes.get(name)
@@ -165,6 +166,11 @@ class OnnxNode:
         if attribute.type != kind:
             raise ModelError(f"attribute {name} is of type {attribute.type.name}, not {kind.name}")
         return attribute.value
+
+
+def is_wanted(output: onnx_ir.Value) -> bool:
+    """True if something reads an output of a node."""
+    return bool(output.name) and (bool(output.uses()) or output.is_graph_output())
 
 
 def _text(value: Any) -> Any:
