@@ -24,6 +24,7 @@ from graphc.targets.ggml.program.rules import RESHAPES
 from graphc.targets.ggml.program.tensor import STORAGE, TYPE_SIZES, Arg, Constant, Tensor, storage_ne
 
 MAX_RANK = 4
+FEW_ROWS, LONG_ROW = 16, 128
 
 MOVES = (*RESHAPES, "ggml_permute", "ggml_cont", "ggml_concat", "ggml_repeat_4d")
 """Calls that move elements of any type, and whose numbers do not depend on it."""
@@ -175,7 +176,18 @@ class Builder(ImageCalls):
         """A function of one float32 tensor; None for other types."""
         if not self.floats(x):
             return None
-        return self.call(function, self.cont(x), *map(self.single, settings), rank=x.rank)
+        x = self.cont(x)
+        found = self.call(function, self._with_long_rows(x), *map(self.single, settings), rank=x.rank)
+        return found if found.ne == x.ne else self.call(f"ggml_reshape_{x.rank}d", found, *x.ne[: x.rank], rank=x.rank)
+
+    def _with_long_rows(self, x: Tensor) -> Tensor:
+        """The same numbers in longer rows, where rows are those of complex numbers or shorter: ggml computes row by row."""
+        first, *others = x.ne
+        if first not in (1, 2) or not isinstance(others[0], int) or others[0] < FEW_ROWS:
+            return x
+        while others and isinstance(others[0], int) and first < LONG_ROW:
+            first *= others.pop(0)
+        return self.call(f"ggml_reshape_{len(others) + 1}d", x, first, *others, rank=x.rank)
 
     def scale(self, x: Tensor, factor: float, bias: float = 0.0) -> Tensor | None:
         """`x * factor + bias` for float32; None for other types."""
