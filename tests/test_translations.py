@@ -203,6 +203,17 @@ def test_numbers_minus_tensors():
     check({"mask": lambda x: (1.0 - x) * -1e4}, whole % 2, free=({0: "batch"},), others=[(whole[:1],)])
 
 
+def test_rows_in_groups_with_a_matrix_each():
+    """As transformers computes mixtures of experts, by an operator that it adds to PyTorch's."""
+    pytest.importorskip("transformers.integrations.moe")
+    given = numbers(7, 4), numbers(3, 4, 5, seed=1)
+    ends = [torch.tensor(each, dtype=torch.int32) for each in ([2, 2, 7], [0, 3, 4], [0, 0, 0])]
+    functions = {"groups": lambda *tensors: torch.ops.transformers.grouped_mm_fallback(*tensors)}
+    check(functions, *given, ends[0], others=[(*given, each) for each in ends[1:]])
+    rows = ({0: "rows"}, None, None)
+    check(functions, *given, ends[0], free=rows, others=[(numbers(9, 4), given[1], ends[0])])
+
+
 def test_distances():
     x, y = numbers(2, 5, 4), numbers(2, 6, 4, seed=1)
     norms = {f"p={p}": partial(torch.cdist, p=p) for p in (0.0, 1.0, 2.0, 3.0, INFINITE)}

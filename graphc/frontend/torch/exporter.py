@@ -207,19 +207,21 @@ def silent() -> Iterator[None]:
 @contextmanager
 def _translations() -> Iterator[dict[Any, Callable[..., Any]]]:
     """Have the exporter make its table of operators once, with our translations, and not for each model, which takes it a second.
-    What is to be given to the exporter besides: nothing, or, if it has that table elsewhere, what needs none of it."""
-    from graphc.frontend.torch.translations.table import real_translations
+    What is to be given to the exporter besides: operators of other libraries; and where it has that table elsewhere, what needs
+    none of it."""
+    from graphc.frontend.torch.translations.table import library_translations, real_translations
 
+    others = library_translations()
     try:
         from torch.onnx._internal.exporter._registration import ONNXRegistry
     except ImportError:
-        yield real_translations()
+        yield others | real_translations()
         return
     with _EXPORTING:
         before, make = vars(ONNXRegistry)["from_torchlib"], ONNXRegistry.from_torchlib
         setattr(ONNXRegistry, "from_torchlib", staticmethod(partial(_operators, make)))  # noqa: B010
         try:
-            yield {}
+            yield others
         finally:
             setattr(ONNXRegistry, "from_torchlib", before)  # noqa: B010
 

@@ -34,6 +34,23 @@ def subtracted(x: Value, other: Any, alpha: float = 1) -> Value:
     return op.Sub(op.CastLike(other, x), x if alpha == 1 else op.Mul(x, op.CastLike(alpha, x)))
 
 
+def grouped_products(x: Value, weights: Value, ends: Value, bias: Value = None, out_dtype: int | None = None) -> Value:
+    """Rows of which each group is multiplied by a matrix of its own: how mixtures of experts compute. `ends` says where groups
+    end; rows after the last one are zero."""
+    if ends is None or bias is not None or len(x.shape) != 2 or len(weights.shape) != 3:
+        raise ValueError("only rows are multiplied in groups, by a matrix for each, and nothing is added")
+    start, made = op.Constant(value_int=0), []
+    for group in range(weights.shape[0]):
+        end = op.Cast(op.Gather(ends, group), to=INT64.dtype)
+        rows = op.Gather(x, op.Range(start, end, 1))
+        made.append(op.MatMul(rows, op.Gather(weights, group)))
+        start = end
+    shape = op.Concat(op.Shape(x, end=1), op.Shape(weights, start=2), axis=0)
+    rest = op.Expand(op.CastLike(0.0, x), shape)
+    result = op.Slice(op.Concat(*made, rest, axis=0), [0], op.Shape(x, end=1), [0])
+    return result if out_dtype in (-1, None) else op.Cast(result, to=out_dtype)
+
+
 def product(x: Value, dims: Sequence[int] | None, output_dtype: int = -1) -> Value:
     """Over some axes, or all."""
     x = x if output_dtype in (-1, None) else op.Cast(x, to=output_dtype)

@@ -74,9 +74,15 @@ REAL: Mapping[str, Translation] = {
     "aten.randperm.default": numbers.permutation,
     "aten.masked_select.default": numbers.chosen,
     "aten._neg_view.default": op.Neg,
+    "aten._grouped_mm.default": numbers.grouped_products,
     **{name: partial(numbers.of_fixed, known(name)) for name in WINDOWS},
 }
 """Operators that the exporter has no form for, or one that is not right."""
+
+LIBRARIES: Mapping[str, Translation] = {
+    "transformers.grouped_mm_fallback.default": numbers.grouped_products,
+}
+"""Operators that other libraries add to PyTorch's when they are imported."""
 
 WITHOUT: Mapping[str, tuple[str, str]] = {
     "aten.randn.generator": ("aten.randn.default", "generator"),
@@ -163,8 +169,17 @@ LEFT = (
 
 def real_translations() -> dict[Any, Translation]:
     """Each of the operators that PyTorch has with its translation, where that needs none of the exporter's."""
-    named = {known(name): translation for name, translation in REAL.items()} | NUMBERS
-    return {target: translation for target, translation in named.items() if target is not None}
+    return _known(REAL) | {target: translation for target, translation in NUMBERS.items() if target is not None}
+
+
+def library_translations() -> dict[Any, Translation]:
+    """The same of those operators that libraries have added by now."""
+    return _known(LIBRARIES)
+
+
+def _known(named: Mapping[str, Translation]) -> dict[Any, Translation]:
+    found = {known(name): translation for name, translation in named.items()}
+    return {target: translation for target, translation in found.items() if target is not None}
 
 
 def add_to(registry: Any) -> None:
