@@ -368,6 +368,21 @@ def test_rows_that_a_mask_chooses_are_written_where_they_were(rows):
 
 
 @pytest.mark.parametrize("rows", ["n", 16])
+def test_what_a_mask_counts_by_rows_and_by_elements_is_one_number(rows):
+    """As torch.onnx writes `x.masked_scatter(mask, values)`: as many of the values as there are places, of rows of 3."""
+    net = Net(x=[rows, 3])
+    mask = net("Greater", net("ReduceSum", "x", np.array([1]), keepdims=0), np.float32(0))
+    chosen = net("GatherND", net("Add", "x", "x"), net("Transpose", net("NonZero", mask)))
+    whole = net("Expand", net("Unsqueeze", mask, np.array([-1])), np.array([1, 3]))
+    places = net("Transpose", net("NonZero", whole))
+    values = net("Slice", net("Reshape", chosen, np.array([-1])), np.array([0]), net.size(places, 0))
+    sizes = [{}] if rows == 16 else [{"n": 1}, {"n": 5}, {"n": 300}]
+    model = agree(net.model(net("ScatterND", "x", places, values)), *sizes)
+    for x in (np.full((16, 3), -1, np.float32), np.full((16, 3), 2, np.float32)):
+        np.testing.assert_array_equal(next(iter(model.run(x=x).values())), np.where(x > 0, 2 * x, x))
+
+
+@pytest.mark.parametrize("rows", ["n", 16])
 def test_a_row_is_written_where_a_mask_says_so(rows):
     """As torch.onnx writes `x[mask] = row`: the elements are counted before the rows are, of which nothing else is known."""
     net = Net(x=[rows, 3])

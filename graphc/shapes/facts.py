@@ -136,12 +136,13 @@ def _two_symbols(left: Dim, right: Dim) -> tuple[str, Dim] | None:
 
 
 def _counted_twice(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, Dim] | None:
-    """Of `min(a, b) = b`, where no input tells `a` or `b`: one as another name of the other. So exporters write what is put where
-    a mask is true, which they count anew each time."""
+    """Of `min(a, b) = b`, where no input tells `a` or `b`: one as another name of the other, or so many of it. So exporters write
+    what is put where a mask is true, which they count anew each time, by elements or rows."""
     for whole, least in ((left, right), (right, left)):
         for atom in (atom for monomial, _ in whole.terms for atom in monomial) if isinstance(whole, Expr) else ():
             if atom.kind == "min" and least in atom.args and whole == dim_min(*atom.args):
-                found = _two_symbols(*atom.args)
+                one, other = atom.args
+                found = _two_symbols(one, other) or _counted_in_rows(one, other, order)
                 if found and not {*symbols(*atom.args)} & {*order}:
                     return found
     return None
