@@ -64,7 +64,7 @@ def conv(strides=(1, 1, 1), dilations=(1, 1, 1), pads=(1, 1, 1), groups: int = 1
 CASES = {
     "winograd": (conv(), (2, 16, 5, 9, 11), (20, 16, 3, 3, 3)),
     "winograd of large tiles": (conv(), (1, 32, 4, 26, 30), (32, 32, 3, 3, 3)),
-    "winograd of a plane at a time": (conv(pads=(0, 1, 1)), (1, 24, 6, 14, 14), (40, 24, 1, 3, 3)),
+    "winograd of a plane at a time": (conv(pads=(0, 1, 1)), (1, 40, 6, 14, 14), (40, 40, 1, 3, 3)),
     "winograd with other planes": (conv((2, 1, 1), (3, 1, 1), (4, 1, 0)), (2, 16, 9, 10, 12), (24, 16, 2, 3, 3)),
     "winograd of planes that meet nothing": (conv(pads=(4, 2, 2)), (1, 16, 2, 6, 6), (16, 16, 3, 3, 3)),
     "few channels": (conv((1, 2, 2), pads=(1, 3, 3)), (2, 3, 6, 20, 22), (16, 3, 3, 7, 7)),

@@ -34,8 +34,8 @@ enum {
     AT_ONCE = 4 * DEEP * FEW_CHANNELS,  // of the kernel, transformed when it is needed: with all its places it fits a cache
     FEWEST = 2,              // panels that stay in the cache
     TRANSFORMED = 32,        // channels or rows of the kernel that a thread transforms before it takes others
-    LEAST_CHANNELS = 32,     // of the image, for tiles as wide as tall; for those along one axis
-    LEAST_ALONG = 16,
+    LEAST_CHANNELS = 32,     // of the image with each plane of the kernel, for tiles as wide as tall
+    LEAST_ALONG = 16,        // the same for tiles along one axis
     MOST_WEIGHTS = 32 << 20, // transformed, 128 MiB
     MOST_PIXELS = 2 << 20    // of images, transformed, which all threads share
 };
@@ -161,7 +161,7 @@ bool graphc_prefers_winograd(const struct ggml_tensor * kernel, const struct ggm
     const struct plan p = plan_of(kernel, image, s);
     const int64_t pixels = p.result_width * p.result_height * p.planes.result;
     const bool square = p.wide == p.tall;
-    const bool many = kernel->ne[2] >= (square ? LEAST_CHANNELS : LEAST_ALONG) && !has_few_results(kernel, image, s);
+    const bool many = p.channels >= (square ? LEAST_CHANNELS : LEAST_ALONG) && !has_few_results(kernel, image, s);
     if (!many || parts_for(s->pairs) == ONE_PART) return false;
     return square ? products_of(&p) < 9 * parts_of(pixels, WIDTH) : lines_pay(&p, pixels);
 }
