@@ -144,7 +144,8 @@ FIRES = {
         return y=%y""",
     "split_of_transposed": """graph g(%x: float32[2, 20, 6])
         %t = Transpose[perm=(0, 2, 1)](%x)
-        %y = Reshape[shape=(2, 6, 4, 5)](%t)
+        %r = Reshape[shape=(2, 6, 4, 5)](%t)
+        %y = Neg(%r)
         return y=%y""",
     "transpose_of_merged": """graph g(%x: float32[2, 6, 4, 5])
         %r = Reshape[shape=(2, 6, 20)](%x)

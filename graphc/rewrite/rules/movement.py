@@ -89,7 +89,7 @@ def reshape_between_transposes(emit: Emit, x: Value, outer: Node, r: Node, inner
 
 
 @rule("r := Reshape(t := Transpose(x))")
-def split_of_transposed(emit: Emit, x: Value, r: Node, t: Node) -> Value | Refusal:
+def split_of_transposed(emit: Site, x: Value, r: Node, t: Node) -> Value | Refusal:
     """Axes that are split behind a transpose are split before it, where that costs nothing: rows that become the pixels of images
     are images with their channels last."""
     assert isinstance(t.op, Transpose)
@@ -99,6 +99,8 @@ def split_of_transposed(emit: Emit, x: Value, r: Node, t: Node) -> Value | Refus
     back = before_reshape(shape, t.output.shape, inverse(t.op.perm))
     if back is None:
         return Refusal("axes that were one come apart")
+    if not emit.alone(r.output) and not any(isinstance(each.op, Conv) for each in emit.readers(r.output)):
+        return Refusal("each of its readers would copy it")
     return emit(Transpose(inverse(back)), emit(Reshape(tuple(shape[axis] for axis in back)), x))
 
 
