@@ -142,10 +142,11 @@ FIRES = {
         %b = Reshape[shape=(2, 1, 2, 3, 5)](%a)
         %y = Transpose[perm=(0, 1, 4, 2, 3)](%b)
         return y=%y""",
-    "split_of_transposed": """graph g(%x: float32[2, 20, 6])
+    "split_of_transposed": f"""graph g(%x: float32[2, 20, 4])
+        %w: float32[6, 4, 3, 3] = constant
         %t = Transpose[perm=(0, 2, 1)](%x)
-        %r = Reshape[shape=(2, 6, 4, 5)](%t)
-        %y = Neg(%r)
+        %r = Reshape[shape=(2, 4, 4, 5)](%t)
+        %y = Conv[{CONV}](%r, %w)
         return y=%y""",
     "transpose_of_merged": """graph g(%x: float32[2, 6, 4, 5])
         %r = Reshape[shape=(2, 6, 20)](%x)
