@@ -350,52 +350,57 @@ def test_what_a_mask_counts_twice_is_one_number():
         model.run(x=np.array([np.nan, 1], np.float32))
 
 
+def masked_rows(rows):
+    """A model of rows of 3, and the mask of those whose sum is positive."""
+    net = Net(x=[rows, 3])
+    return net, net("Greater", net("ReduceSum", "x", np.array([1]), keepdims=0), np.float32(0))
+
+
+def places_of_elements(net, mask):
+    """Where the elements of the rows are that a mask chooses."""
+    whole = net("Expand", net("Unsqueeze", mask, np.array([-1])), np.array([1, 3]))
+    return net("Transpose", net("NonZero", whole))
+
+
+def check_written(net, rows, result, written):
+    """The result agrees with onnxruntime's, and has what is written where rows are positive: in none of them, and in all."""
+    sizes = [{}] if rows == 16 else [{"n": 1}, {"n": 5}, {"n": 300}]
+    model = agree(net.model(result), *sizes)
+    for x in (np.full((16, 3), -1, np.float32), np.full((16, 3), 2, np.float32)):
+        np.testing.assert_array_equal(next(iter(model.run(x=x).values())), np.where(x > 0, written(x), x))
+
+
 @pytest.mark.parametrize("rows", ["n", 16])
 def test_rows_that_a_mask_chooses_are_written_where_they_were(rows):
     """As torch.onnx writes `x[mask] = 2 * x[mask]` for rows of 3: all elements are counted, and rows by the mask's sum."""
-    net = Net(x=[rows, 3])
-    mask = net("Greater", net("ReduceSum", "x", np.array([1]), keepdims=0), np.float32(0))
+    net, mask = masked_rows(rows)
     chosen = net("Unsqueeze", net("Squeeze", net("Transpose", net("NonZero", mask)), np.array([1])), np.array([-1]))
     doubled = net("Mul", net("GatherND", "x", chosen), np.float32(2))
     count = net("ReduceSum", net("Cast", net("Reshape", mask, np.array([-1])), to=INT64))
     updates = net("Reshape", net("Expand", doubled, net.concat(count, 3)), np.array([-1]))
-    whole = net("Expand", net("Unsqueeze", mask, np.array([-1])), np.array([1, 3]))
-    places = net("Transpose", net("NonZero", whole))
-    sizes = [{}] if rows == 16 else [{"n": 1}, {"n": 5}, {"n": 300}]
-    model = agree(net.model(net("ScatterND", "x", places, updates)), *sizes)
-    for x in (np.full((16, 3), -1, np.float32), np.full((16, 3), 2, np.float32)):
-        np.testing.assert_array_equal(next(iter(model.run(x=x).values())), np.where(x > 0, 2 * x, x))
+    places = places_of_elements(net, mask)
+    check_written(net, rows, net("ScatterND", "x", places, updates), lambda x: 2 * x)
 
 
 @pytest.mark.parametrize("rows", ["n", 16])
 def test_what_a_mask_counts_by_rows_and_by_elements_is_one_number(rows):
     """As torch.onnx writes `x.masked_scatter(mask, values)`: as many of the values as there are places, of rows of 3."""
-    net = Net(x=[rows, 3])
-    mask = net("Greater", net("ReduceSum", "x", np.array([1]), keepdims=0), np.float32(0))
+    net, mask = masked_rows(rows)
     chosen = net("GatherND", net("Add", "x", "x"), net("Transpose", net("NonZero", mask)))
-    whole = net("Expand", net("Unsqueeze", mask, np.array([-1])), np.array([1, 3]))
-    places = net("Transpose", net("NonZero", whole))
+    places = places_of_elements(net, mask)
     values = net("Slice", net("Reshape", chosen, np.array([-1])), np.array([0]), net.size(places, 0))
-    sizes = [{}] if rows == 16 else [{"n": 1}, {"n": 5}, {"n": 300}]
-    model = agree(net.model(net("ScatterND", "x", places, values)), *sizes)
-    for x in (np.full((16, 3), -1, np.float32), np.full((16, 3), 2, np.float32)):
-        np.testing.assert_array_equal(next(iter(model.run(x=x).values())), np.where(x > 0, 2 * x, x))
+    check_written(net, rows, net("ScatterND", "x", places, values), lambda x: 2 * x)
 
 
 @pytest.mark.parametrize("rows", ["n", 16])
 def test_a_row_is_written_where_a_mask_says_so(rows):
     """As torch.onnx writes `x[mask] = row`: the elements are counted before the rows are, of which nothing else is known."""
-    net = Net(x=[rows, 3])
-    mask = net("Greater", net("ReduceSum", "x", np.array([1]), keepdims=0), np.float32(0))
-    whole = net("Expand", net("Unsqueeze", mask, np.array([-1])), np.array([1, 3]))
-    places = net("Transpose", net("NonZero", whole))
+    net, mask = masked_rows(rows)
+    places = places_of_elements(net, mask)
     count = net("ReduceSum", net("Cast", mask, to=INT64), np.array([0]))
     row = np.arange(3, dtype=np.float32)
     updates = net("Reshape", net("Expand", row, net.concat(count, 3)), np.array([-1]))
-    sizes = [{}] if rows == 16 else [{"n": 1}, {"n": 5}, {"n": 300}]
-    model = agree(net.model(net("ScatterND", "x", places, updates)), *sizes)
-    for x in (np.full((16, 3), -1, np.float32), np.full((16, 3), 2, np.float32)):
-        np.testing.assert_array_equal(next(iter(model.run(x=x).values())), np.where(x > 0, row, x))
+    check_written(net, rows, net("ScatterND", "x", places, updates), lambda _: row)
 
 
 @pytest.mark.parametrize("operator", ["Add", "Sub", "Mul"])

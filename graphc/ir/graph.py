@@ -257,8 +257,8 @@ def measured_first(nodes: Sequence[Node]) -> list[Node]:
             order.append(node)
         elif node not in placed:
             placed[node] = False
-            needed = [made[value] for value in node.inputs if value in made]
-            needed += [each for name, each in binding.items() if each is not node and name in node.sizes()]
+            needed, sizes = [made[value] for value in node.inputs if value in made], node.sizes()
+            needed += [each for name, each in binding.items() if each is not node and name in sizes]
             if any(placed.get(each) is False for each in needed):
                 raise ShapeError(f"{node.op.name} has a size that is measured by what is computed of it")
             waiting.append((node, True))

@@ -31,8 +31,9 @@ struct few_terms {
     int64_t line, channel, apart, kw, lines, channels, each, deep;
 };
 
-/// Adds a line's sums [results][vectors]. Both numbers are constants where this is called.
+/// Adds a line's sums, as tiles: [pairs of vectors][results][VECTORS], or [results][1]. Both numbers are constants where this is called.
 static inline __attribute__((always_inline)) void add_few(int results, int vectors, const struct few_terms * t, float * sums) {
+    const int wide = vectors < VECTORS ? vectors : VECTORS;  // a tile
     vector found[MOST_RESULTS][MOST_VECTORS_OF_FEW];
 #pragma GCC unroll 4
     for (int i = 0; i < results; ++i) {
@@ -58,7 +59,7 @@ static inline __attribute__((always_inline)) void add_few(int results, int vecto
 #pragma GCC unroll 4
     for (int i = 0; i < results; ++i) {
 #pragma GCC unroll 8
-        for (int j = 0; j < vectors; ++j) *(vector *) (sums + (i * vectors + j) * WIDTH) += found[i][j];
+        for (int j = 0; j < vectors; ++j) *(vector *) (sums + ((j / wide * results + i) * wide + j % wide) * WIDTH) += found[i][j];
     }
 }
 
@@ -86,7 +87,7 @@ static void copy_few_windows(const struct few_terms * t, const float * image, in
 
 /// A line of the results, of which a block says where it is and what is done at its end.
 static void add_line_of_few(struct block * line, const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s,
-                          const float * planes, int64_t y) {
+                            const float * planes, int64_t y) {
     float windows[ROOM_OF_WINDOWS] __attribute__((aligned(64))), sums[SUMS_OF_FEW * WIDTH] __attribute__((aligned(64)));
     const int64_t kw = kernel->ne[0], kh = kernel->ne[1], channels = kernel->ne[2], width = image->ne[0], plane = width * image->ne[1];
     const int64_t top = y * s->s1 - s->p1, upper = first_inside(top, s->d1, kh), lower = behind_inside(top, s->d1, kh, image->ne[1]);
@@ -113,13 +114,9 @@ static void add_line_of_few(struct block * line, const struct ggml_tensor * kern
             }
             few_functions[line->rows][vectors](&t, sums);
         }
-        move_ends(&ends, &first, 0, x);
         for (int j = 0; j < vectors; j += VECTORS) {
-            const int together = vectors - j < VECTORS ? vectors - j : VECTORS;
-            float pair[MOST_RESULTS * PANEL] __attribute__((aligned(64)));
-            for (int64_t i = 0; i < line->rows; ++i) copy(sums + (i * vectors + j) * WIDTH, 1, together * WIDTH, pair + i * together * WIDTH);
-            end_tile(pair, (int) line->rows, together, &ends, line->c + x + j * WIDTH, line->ldc);
-            move_ends(&ends, &first, 0, x + (j + VECTORS) * WIDTH);
+            move_ends(&ends, &first, 0, x + j * WIDTH);
+            end_tile(sums + j * line->rows * WIDTH, (int) line->rows, (int) min_of(vectors, VECTORS), &ends, line->c + x + j * WIDTH, line->ldc);
         }
     }
     finish(line, 0, line->rows);
