@@ -10,7 +10,7 @@ Symbols stand for sizes: integers of at least 1 unless declared otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import gcd, inf, prod
@@ -494,8 +494,10 @@ def _plain_atom(atom: Atom) -> Dim:
     if atom.kind == "symbol":
         return _atom(atom)
     left, right = (_plain(arg) for arg in atom.args)
-    if atom.kind in ("min", "max"):
-        return _choose(atom.kind, left, right)
+    if atom.kind == "max":
+        return _largest([left, right])
+    if atom.kind == "min":
+        return _largest([left * -1, right * -1]) * -1
     if right == 0:
         return _atom(atom)
     if isinstance(right, Expr):
@@ -533,6 +535,38 @@ def _plain_quotient(dim: Dim, by: int) -> Dim:
         turned = _normal({**{monomial: by - c for monomial, c in rest.items()}, (): by - 1 - constant})
         return _sum((whole, 1), (_normal(dict.fromkeys(rest, 1)), 1), (_plain_quotient(turned, by), -1))
     return _sum((whole, 1), (_atom(Atom("//", "", (left, by))), 1))
+
+
+MOST_CHOICES = 8
+"""Among how many dims the largest is looked for."""
+
+
+def _largest(dims: Sequence[Dim]) -> Dim:
+    """The largest of plain dims, as one of them and how much another is above it: `max(8, h)` and `max(h - 8, 0)` are `8 + x`
+    and `x`. None of them is a sum with a largest one, or never above another."""
+    choices: list[Dim] = []
+    waiting = [*dims]
+    while waiting:
+        dim = waiting.pop()
+        inner = next((m[0] for m, c in _terms(dim) if c == len(m) == 1 and m[0].kind == "max"), None)
+        if inner is not None and len(choices) + len(waiting) < MOST_CHOICES:
+            waiting += [_sum((dim, 1), (_atom(inner), -1), (arg, 1)) for arg in inner.args]
+        elif not any(_never_above(dim, other) for other in (*choices, *waiting)):
+            choices = [*(other for other in choices if not _never_above(other, dim)), dim]
+    first, *others = sorted(choices, key=str)
+    if len(others) == 1:
+        difference = _sum((others[0], 1), (first, -1))
+        if _terms(difference)[0][1] < 0:
+            first, difference = others[0], _sum((first, 1), (others[0], -1))
+        return _sum((first, 1), (_atom(Atom("max", "", (0, difference))), 1))
+    for other in others:
+        first = _atom(Atom("max", "", (first, other)))
+    return first
+
+
+def _never_above(dim: Dim, other: Dim) -> bool:
+    high = upper_bound(_sum((dim, 1), (other, -1)))
+    return high is not None and high <= 0
 
 
 PARTS = (2, 3, 5, 7)
@@ -593,7 +627,19 @@ def _least(dim: Dim, depth: int) -> int | None:
             for term, divisor in _below(monomial[0], coefficient):
                 least = _least(divisor * rest + term, depth - 1)
                 bounds.append(None if least is None else -(-least // divisor))
+    if depth == RELAXED and (parts := _either(dim)):
+        cases = [_least(part, depth) for part in parts]
+        bounds.append(None if None in cases else min(case for case in cases if case is not None))
     return max((bound for bound in bounds if bound is not None), default=None)
+
+
+def _either(dim: Dim) -> tuple[Dim, ...]:
+    """Two dims of which it is the smaller, if that can be seen: `h - max(h, w)` is 0 or `h - w`."""
+    for monomial, coefficient in _terms(dim):
+        if len(monomial) == 1 and monomial[0].kind == ("max" if coefficient < 0 else "min"):
+            rest = dim - coefficient * _atom(monomial[0])
+            return tuple(rest + coefficient * arg for arg in monomial[0].args)
+    return ()
 
 
 def _below(atom: Atom, coefficient: int) -> Iterable[tuple[Dim, int]]:

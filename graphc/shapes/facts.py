@@ -67,8 +67,9 @@ def symbol_of(atom: Atom) -> Expr:
     return symbol(atom.name, atom.low, atom.high, atom.multiple)
 
 
-def _one_symbol(left: Dim, right: Dim) -> tuple[str, Dim] | None:
-    """The narrower symbol, or the size, for which the two are equal."""
+def _one_symbol(left: Dim, right: Dim, alone: bool = True) -> tuple[str, Dim] | None:
+    """The narrower symbol, or the size, for which the two are equal. Where they are for all sizes, but not provably, those may be
+    meant for which they are not 0; if others have been given sizes (not `alone`), it is they that matter."""
     atoms = symbols(left, right)
     if len(atoms) != 1:
         return None
@@ -76,8 +77,8 @@ def _one_symbol(left: Dim, right: Dim) -> tuple[str, Dim] | None:
     last = min(atom.high or TRIED, TRIED)
     first = -(-max(atom.low, 0) // atom.multiple) * atom.multiple
     fitting = [n for n in range(first, last + 1, atom.multiple) if _equal(left, right, {name: n})]
-    if len(fitting) == len(range(first, last + 1, atom.multiple)):  # equal, but not provably: because they may be 0?
-        fitting = [n for n in fitting if integer(left, {name: n}) > 0]
+    if len(fitting) == len(range(first, last + 1, atom.multiple)) and atom.low >= 0:
+        fitting = [n for n in fitting if integer(left, {name: n}) > 0] if alone else []
     if not fitting:
         return None
     if len(fitting) == 1:
@@ -208,7 +209,7 @@ def _one_of_many(left: Dim, right: Dim) -> tuple[str, Dim] | None:
             others = {each: _within(size, other) for each, other in atoms.items() if each != name}
             binding: dict[str, Dim] = {**others, name: symbol_of(atom)}
             try:
-                found = _one_symbol(bind(left, binding), bind(right, binding))
+                found = _one_symbol(bind(left, binding), bind(right, binding), alone=False)
             except ZeroDivisionError:
                 continue
             if found and isinstance(found[1], Expr) and found[1] != symbol_of(atom):

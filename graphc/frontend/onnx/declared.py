@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir
 
 from graphc.errors import ModelError
-from graphc.frontend.onnx.dims import Dimensions
+from graphc.frontend.onnx.dims import NO_NAMES, Dimensions
 from graphc.frontend.onnx.tensors import Refused, Unknown, element_type, same_type
 from graphc.ir import TensorType, Value
 from graphc.ir.types import STRING
@@ -29,7 +29,9 @@ def _dim(value: onnx_ir.Value, axis: int, dimensions: Dimensions) -> Dim:
     size = value.shape[axis]
     if isinstance(size, int):
         return size if size >= 0 else dimensions.unnamed(value.name or "input", axis)
-    return dimensions.named(size.value) if size.value else dimensions.unnamed(value.name or "input", axis)
+    if size.value is None or size.value in NO_NAMES:
+        return dimensions.unnamed(value.name or "input", axis)
+    return dimensions.named(size.value)
 
 
 def placeholder(value: onnx_ir.Value) -> Value | None:
@@ -48,21 +50,34 @@ def placeholder(value: onnx_ir.Value) -> Value | None:
 
 def check_declared(value: onnx_ir.Value, found: Value) -> None:
     """Compare what the file declares of a value with what it is. Raises ModelError."""
+    check_type(value, found)
+    if reason := other_shape(value, found):
+        raise ModelError(reason)
+
+
+def check_type(value: onnx_ir.Value, found: Value) -> None:
+    """Compare the declared type of a value's elements with theirs. Raises ModelError."""
     declared = value.type
     if isinstance(declared, onnx_ir.TensorType) and declared.dtype != onnx_ir.DataType.UNDEFINED:
         dtype = _element_type(declared.dtype)
         if dtype is None or not same_type(dtype, found.dtype):
             name = declared.dtype.name.lower() if dtype in (None, STRING) else dtype.name
             raise ModelError(f"{value.name} is declared {name} but is {found.dtype.name}")
+
+
+def other_shape(value: onnx_ir.Value, found: Value) -> str:
+    """In what a value's shape differs from the declared one, which means nothing to those who run a model: tools change
+    operators and leave what was declared of results. Empty where they agree."""
     if value.shape is None:
-        return
+        return ""
     sizes = [size if isinstance(size, int) and size >= 0 else None for size in value.shape]
     agree = len(sizes) == len(found.shape) and all(
         size is None or not is_static(actual) or size == actual for size, actual in zip(sizes, found.shape, strict=True)
     )
-    if not agree:
-        shown = ", ".join(map(str, value.shape))
-        raise ModelError(f"{value.name} is declared with shape [{shown}] but has [{', '.join(map(str, found.shape))}]")
+    shown = ", ".join(map(str, value.shape))
+    return (
+        "" if agree else f"{value.name} is declared with shape [{shown}] but has [{', '.join(map(str, found.shape))}]"
+    )
 
 
 def _element_type(declared: onnx_ir.DataType) -> np.dtype | None:

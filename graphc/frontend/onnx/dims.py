@@ -15,6 +15,9 @@ EXPRESSION = re.compile(r"[A-Za-z0-9_+*/%(), -]{1,200}")
 MAX_FACTOR = 4096
 """The largest number by which the sizes of an input may be multiples of a symbol."""
 
+NO_NAMES = frozenset({"", "?", "None", "-1"})
+"""What exporters call dimensions that have no name, and need not be equal."""
+
 RESERVED = frozenset({"min", "max"})
 
 

@@ -27,7 +27,7 @@ from graphc.ir.types import FLOATS, I32, I64, INTEGERS
 from graphc.ops.base import Emit, Op
 from graphc.ops.control import Measure
 from graphc.ops.indexing import Gather
-from graphc.ops.movement import Concat, Reshape, Slice
+from graphc.ops.movement import Concat, Expand, Reshape, Slice
 from graphc.ops.pointwise import Binary, Cast
 from graphc.ops.sequences import Range
 from graphc.shapes import Dim, Expr, Undecidable, is_static, lower_bound
@@ -105,6 +105,27 @@ class SizeEmit(Emit):
     def is_known(self, value: Value) -> bool:
         """True if the elements are known for every run, as numbers or in terms of size symbols."""
         return value.is_constant or value in self._foldable
+
+    def is_of_sizes(self, value: Value) -> bool:
+        """True if the elements depend on sizes alone, which inputs have, and not on elements of any."""
+        stack, seen = [value], {value}
+        while stack:
+            top = stack.pop()
+            if self.is_known(top):
+                continue
+            if top.producer is None:
+                return False
+            stack += {*top.producer.inputs} - seen
+            seen |= {*top.producer.inputs}
+        return True
+
+    def one_element(self, value: Value) -> Dim | None:
+        """What all elements of an integer tensor are, if they are known to be the same."""
+        while value.producer is not None and isinstance(value.producer.op, Expand | Reshape):
+            value = value.producer.inputs[0]
+        found = {*known.reshape(-1).tolist()} if (known := self.known(value)) is not None else set()
+        element = found.pop() if len(found) == 1 else None
+        return element if isinstance(element, int | Expr) else None
 
     def known(self, value: Value) -> np.ndarray | None:
         """The elements, if they are known: of the value's dtype, or objects where one is symbolic. Who asks decides by them."""

@@ -13,7 +13,7 @@ import onnx_ir
 from graphc.errors import InputError, ModelError, Problem, ShapeError
 from graphc.frontend.onnx import importers  # noqa: F401  (fills the table)
 from graphc.frontend.onnx.bodies import Bind, ImportedBody
-from graphc.frontend.onnx.declared import check_declared, input_type, placeholder
+from graphc.frontend.onnx.declared import check_declared, check_type, input_type, placeholder
 from graphc.frontend.onnx.dims import Dimensions
 from graphc.frontend.onnx.emit import SizeEmit
 from graphc.frontend.onnx.frame import DOMAINS, Frame, Growing, Item, Slices, ValueList, domains
@@ -205,7 +205,7 @@ class Importer:
             if item is None and failed and not frame.in_function:
                 item = placeholder(value)
             if isinstance(item, Value) and not frame.in_function:
-                check_declared(value, item)
+                check_type(value, item)
             frame.bind(value, item, missing=failed and item is None)
 
     def _results(

@@ -10,7 +10,8 @@ import onnx
 import onnx_ir
 
 from graphc.errors import InputError, ModelError, Problem, ShapeError, UnsupportedError
-from graphc.frontend.onnx.dims import Dimensions
+from graphc.frontend.onnx.declared import other_shape
+from graphc.frontend.onnx.dims import NO_NAMES, Dimensions
 from graphc.frontend.onnx.examples import example_sizes
 from graphc.frontend.onnx.importer import Importer
 from graphc.frontend.onnx.parameters import recover_parameters
@@ -21,7 +22,7 @@ from graphc.ir.about import About
 from graphc.shapes import Dim
 from graphc.shapes.facts import learn
 from graphc.shapes.ranges import Size
-from graphc.trace import SILENT, Progress
+from graphc.trace import SILENT, Progress, warn
 
 MAX_FACTS = 100
 """How often an import may start again because two symbolic sizes have to be equal."""
@@ -68,6 +69,10 @@ def load(
     if unknown := dimensions.unused():
         names = ", ".join(dimensions.names()) or "none"
         raise InputError(f"the model has no dimension named {', '.join(unknown)}; it has: {names}")
+    for value in model.graph.outputs:
+        for found in graph.outputs:
+            if found.name == value.name and (reason := other_shape(value, found)):
+                warn(reason)
     recover_parameters(graph)
     graph.example = example_sizes(model.metadata_props, graph.inputs)
     graph.about = _about(model)
@@ -90,7 +95,7 @@ def _about(model: onnx_ir.Model) -> About:
 def whole_sizes(model: onnx_ir.Model) -> set[str]:
     """What inputs call their sizes."""
     shapes = [value.shape for value in model.graph.inputs if value.shape is not None]
-    return {size.value for shape in shapes for size in shape if not isinstance(size, int) and size.value}
+    return {size.value for shape in shapes for size in shape if not isinstance(size, int) and size.value} - NO_NAMES
 
 
 def _misfit(error: BaseException) -> tuple[tuple[object, object], ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -15,7 +14,7 @@ from graphc.errors import ModelError
 from graphc.frontend.onnx.frame import Growing, Item, Slices, ValueList
 from graphc.frontend.onnx.tensors import Refused, TensorReader, Unknown, element_type
 from graphc.ir import TensorType, Value
-from graphc.shapes import Dim, Expr
+from graphc.shapes import Dim, Expr, is_static, product
 
 if TYPE_CHECKING:
     from graphc.frontend.onnx.bodies import Bind, ImportedBody
@@ -189,11 +188,12 @@ def refuse_unless(supported: bool, reason: str, help: str = "") -> None:
         raise Refused(reason, help)
 
 
-def check_table(*sizes: int) -> None:
-    """Raise Refused if an importer would make a table of too many numbers, which a few attributes or sizes ask for."""
-    refuse_unless(
-        prod(sizes) <= MOST_MADE, f"a table of {' x '.join(map(str, sizes))} numbers would have to be made for it"
-    )
+def check_table(*sizes: Dim) -> None:
+    """Raise Refused if an importer would make a table of too many numbers, which a few attributes or sizes ask for. One of sizes
+    that only a run tells is no constant."""
+    if is_static(*sizes):
+        shown = " x ".join(map(str, sizes))
+        refuse_unless(product(sizes) <= MOST_MADE, f"a table of {shown} numbers would have to be made for it")
 
 
 def fixed_size(size: Dim, what: str) -> int:

@@ -20,11 +20,11 @@ from graphc.ir import TensorType, Value
 from graphc.ir.graph import names_in
 from graphc.ir.types import BOOL, I64
 from graphc.ops.base import normalize_axis
-from graphc.ops.control import FOREVER, Body, If
+from graphc.ops.control import FOREVER, Body, If, Measure
 from graphc.ops.indexing import Gather
-from graphc.ops.movement import Concat, Slice, Transpose
-from graphc.ops.pointwise import Binary
-from graphc.shapes import Dim
+from graphc.ops.movement import Concat, Expand, Slice, Transpose
+from graphc.ops.pointwise import Binary, Cast
+from graphc.shapes import Dim, product
 
 UNROLLED = 16
 """Steps of a loop that is written out."""
@@ -52,13 +52,34 @@ def if_(node: OnnxNode, emit: SizeEmit) -> tuple[Item | None, ...]:
     captured = list(dict.fromkeys(value for branch in branches for value in branch.captured))
     for branch in branches:
         branch.take_all(captured)
+    for number, pair in enumerate(zip(*(branch.results for branch in branches), strict=True)):
+        shapes = [item.shape for item in pair if isinstance(item, Value)]
+        for branch, item in zip(branches, pair, strict=True):
+            if isinstance(item, Value):
+                branch.results[number] = as_number(branch.emit, item, min(shapes, key=len))
     given = [declared(branch) for branch in branches]
+    if emit.is_of_sizes(condition) and any(first.rank != second.rank for first, second in zip(*given, strict=True)):
+        return _squeezed(node, emit, sum(type.rank for type in given[0]) < sum(type.rank for type in given[1]))
     inner = branches[0].sizes | branches[1].sizes
     types = [common(emit, pair, inner) for pair in zip(*given, strict=True)]
     results = tuple(type for type, _ in types)
     then_body, else_body = (Body(branch.graph) for branch in branches)
     op = If(then_body, else_body, results, tuple(name for _, new in types for name in new))
     return emit.all(op, scalar(emit, condition), *captured)
+
+
+def as_number(emit: SizeEmit, value: Value, shape: tuple[Dim, ...]) -> Value:
+    """A single element in this shape, if that holds one, and anything else as it is: tools write a number with an axis of size 1
+    in one branch, or after a step, and without axes in the other, or before."""
+    return to_shape(emit, value, shape) if {value.type.size, product(shape)} == {1} else value
+
+
+def _squeezed(node: OnnxNode, emit: SizeEmit, taken: bool) -> tuple[Item | None, ...]:
+    """The branch whose results have fewer axes, where sizes say which one is taken: so PyTorch's older exporter writes `squeeze`,
+    and what comes after it fits one of them. Runs with other sizes are refused."""
+    holds = emit(Cast(I64), scalar(emit, node.input(0)))
+    emit(Measure(int(taken), f"the condition of {emit.base}"), holds)
+    return node.run(node.graph("then_branch" if taken else "else_branch"), ())
 
 
 @onnx_op("Loop")
@@ -204,7 +225,14 @@ def repeat(
         if len(results) != 1 + len(node.outputs):
             raise ModelError(f"its body has {len(results)} results")
         kept, columns = results[1 : 1 + len(state)], _appended(state, results[1 : 1 + len(state)])
-        steps = tensors([item for item in kept if isinstance(item, Value)])
+        after = tensors([item for item in kept if isinstance(item, Value)])
+        steps = [as_number(body.emit, value, type.shape) for value, type in zip(after, types, strict=True)]
+        if filled := [index for index, value in enumerate(steps) if _is_filler(body, index, value)]:
+            _check_runs(emit, trips, going)
+            for index in filled:
+                values[index] = emit(Expand(steps[index].shape), emit.constant(np.zeros((), steps[index].dtype)))
+                carried[index] = values[index].type
+            continue
         found = changes(types, [value.type for value in steps], body.sizes)
         if found <= changing:
             break
@@ -216,11 +244,28 @@ def repeat(
     inner = names_in(tuple(types)) - names_in(tuple(carried))
     made = finish_loop(emit, body, trips, going, values, inner)
     last, whole = iter(made[: len(values)]), iter(made[len(made) - sum(map(len, columns)) :])
-    after: list[Item] = [
+    ends: list[Item] = [
         next(last) if isinstance(item, Value) else lengthened(emit, item, [next(whole) for _ in columns[number]])
         for number, item in enumerate(state)
     ]
-    return (*after, *made[len(values) : len(node.outputs) - len(state) + len(values)])
+    return (*ends, *made[len(values) : len(node.outputs) - len(state) + len(values)])
+
+
+def _is_filler(body: ImportedBody, index: int, after: Value) -> bool:
+    """True if no step reads a carried value, which has another number of axes before the first: so tools write variables that
+    their languages need not declare."""
+    before = body.given[2 + index]
+    read = before in body.results or any(before in node.inputs for node in body.emit.nodes)
+    known = names_in(after.type).isdisjoint({name for node in body.emit.nodes for name in node.op.binds})
+    return before.type.rank != after.type.rank and not read and known
+
+
+def _check_runs(emit: SizeEmit, trips: Value, going: Value) -> None:
+    """Refuse runs in which a loop makes no step."""
+    some = emit(Binary("Greater"), trips, emit.constant(0, like=trips))
+    runs = emit(Cast(I64), emit(Binary("And"), some, going))
+    if (known := emit.known(runs)) is None or known.item() != 1:
+        emit(Measure(1, f"whether {emit.base} makes a step"), runs)
 
 
 def _appended(state: Sequence[Item], results: Sequence[Item]) -> list[tuple[Value, ...]]:

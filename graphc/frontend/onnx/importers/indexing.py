@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphc.errors import ModelError
+from graphc.errors import ModelError, ShapeError
 from graphc.frontend.onnx.emit import SizeEmit
-from graphc.frontend.onnx.node import OnnxNode, check_table, fixed_size, refuse_unless
+from graphc.frontend.onnx.importers.sizes import to_shape
+from graphc.frontend.onnx.node import OnnxNode, check_table, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
 from graphc.ir import Value
 from graphc.ir.types import I64
 from graphc.ops.base import normalize_axis
 from graphc.ops.indexing import Gather, GatherElements, GatherND, OneHot
-from graphc.ops.pointwise import Cast
-from graphc.ops.sequences import CumProd, CumSum, Trilu
+from graphc.ops.movement import Concat, Expand, Slice
+from graphc.ops.pointwise import Binary, Cast, Where
+from graphc.ops.sequences import CumProd, CumSum, Range, Trilu
 from graphc.ops.sorting import ArgMax, ArgMin, TopK
+from graphc.shapes import is_static
 
 
 @onnx_op("Gather")
@@ -90,17 +93,26 @@ def top_k(node: OnnxNode, emit: SizeEmit) -> tuple[Value, ...]:
 
 @onnx_op("ReverseSequence")
 def reverse_sequence(node: OnnxNode, emit: SizeEmit) -> Value:
-    """The first elements of each batch in reverse, as many as known lengths say."""
-    x = node.input(0)
+    """The first elements of each batch in reverse, as many as its length says; sequences of whole length are read backwards."""
+    x, lengths = node.input(0), node.input(1)
     time, batch = node.int("time_axis", 0), node.int("batch_axis", 1)
     refuse_unless({time, batch} == {0, 1}, "time and batch must be the first two axes")
-    lengths = emit.ints(node.input(1), "the lengths")
-    steps = fixed_size(x.shape[time], "the number of steps")
-    if any(not 0 <= length <= steps for length in lengths) or len(lengths) != x.shape[batch]:
-        raise ModelError(f"lengths {lengths} for {x.type}")
-    check_table(len(lengths), steps)
-    place, count = np.arange(steps), np.array(lengths, I64)[:, None]
-    sources = np.where(place < count, count - 1 - place, place)
-    rows = np.broadcast_to(np.arange(len(lengths))[:, None], sources.shape)
-    indices = np.stack((rows, sources) if batch == 0 else (sources.T, rows.T), -1)
-    return emit(GatherND(0), x, emit.constant(indices.astype(I64)))
+    steps, batches = x.shape[time], x.shape[batch]
+    if lengths.shape != (batches,):
+        raise ShapeError(f"lengths {lengths.type} for {x.type}", [*zip(lengths.shape, (batches,), strict=False)])
+    same = emit.one_element(lengths)
+    if same == steps:
+        starts = tuple(steps - 1 if axis == time else 0 for axis in range(x.type.rank))
+        return emit(Slice(starts, x.shape, tuple(-1 if axis == time else 1 for axis in range(x.type.rank))), x)
+    known = emit.known(lengths)
+    if known is not None and is_static(steps) and not all(0 <= length <= steps for length in known.tolist()):
+        raise ModelError(f"lengths {known.tolist()} for {x.type}")
+    check_table(steps, batches)
+    sizes = x.shape[:2]
+    place = to_shape(emit, emit(Range(0, steps, 1, I64)), tuple(steps if axis == time else 1 for axis in range(2)))
+    row = to_shape(emit, emit(Range(0, batches, 1, I64)), tuple(batches if axis == batch else 1 for axis in range(2)))
+    count = to_shape(emit, emit(Cast(I64), lengths), row.shape)
+    turned = emit(Binary("Sub"), emit(Binary("Sub"), count, emit.constant(np.array(1, I64))), place)
+    source = emit(Where(), emit(Binary("Less"), place, count), turned, place)
+    indices = [to_shape(emit, emit(Expand(sizes), each), (*sizes, 1)) for each in (source, row)]
+    return emit(GatherND(0), x, emit(Concat(2), *(indices if time == 0 else reversed(indices))))

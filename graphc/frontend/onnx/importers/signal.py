@@ -11,11 +11,14 @@ from graphc.frontend.onnx.importers.sizes import to_shape
 from graphc.frontend.onnx.node import OnnxNode, check_table, fixed_size, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
 from graphc.ir import Value
+from graphc.ir.types import I64
 from graphc.ops.base import normalize_axis
 from graphc.ops.indexing import Gather
 from graphc.ops.matmul import MatMul
 from graphc.ops.movement import Concat, Pad, Transpose
 from graphc.ops.pointwise import Binary, Unary
+from graphc.ops.sequences import Range
+from graphc.shapes import is_static
 
 MAX_LENGTH = 4096
 """The longest transform that is made a matrix."""
@@ -109,13 +112,14 @@ def stft(node: OnnxNode, emit: SizeEmit) -> Value:
         x = to_shape(emit, x, (*x.shape, 1))
     step = emit.ints(node.input(1), "the step")[0]
     count = _frame_length(emit, window, length)
-    samples = fixed_size(x.shape[1], "the number of samples")
+    samples = x.shape[1]
     frames = (samples - count) // step + 1 if step > 0 else 0
-    if frames < 1:
+    if is_static(frames) and frames < 1:
         raise ModelError(f"{samples} samples hold no frame of {count} with a step of {step}")
     check_table(frames, count)
-    places = np.arange(frames)[:, None] * step + np.arange(count)
-    pieces = emit(Gather(1), x, emit.constant(places))
+    starts = emit(Binary("Mul"), emit(Range(0, frames, 1, I64)), emit.constant(np.array(step, I64)))
+    places = emit(Binary("Add"), to_shape(emit, starts, (frames, 1)), emit.constant(np.arange(count, dtype=I64)))
+    pieces = emit(Gather(1), x, places)
     if window is not None:
         pieces = emit(Binary("Mul"), pieces, to_shape(emit, window, (count, 1)))
     one_sided = bool(node.int("onesided", 1))

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from graphc.errors import ModelError
+from graphc.errors import ModelError, ShapeError
 from graphc.frontend.onnx.emit import SizeEmit
-from graphc.frontend.onnx.node import OnnxNode, refuse_unless
+from graphc.frontend.onnx.importers.movement import cut
+from graphc.frontend.onnx.node import OnnxNode
 from graphc.frontend.onnx.table import onnx_op
 from graphc.ir import Value
 from graphc.ir.types import I64
@@ -19,7 +20,7 @@ from graphc.ops.movement import Expand, Reshape, Slice
 from graphc.ops.pointwise import Binary, Where
 from graphc.ops.reduce import Reduce
 from graphc.ops.sequences import Range
-from graphc.shapes import Dim, is_static, product
+from graphc.shapes import Dim, is_static, lower_bound, product, upper_bound
 
 
 @onnx_op("Reshape")
@@ -67,17 +68,33 @@ def flatten(node: OnnxNode, emit: SizeEmit) -> Value:
 
 @onnx_op("Squeeze")
 def squeeze(node: OnnxNode, emit: SizeEmit) -> Value:
-    """Drop axes of size 1: those given (an attribute before opset 13, an input since), or all."""
+    """Drop axes of size 1: those given (an attribute before opset 13, an input since), or all that can have it."""
     x = node.input(0)
     axes = axes_of(node, emit, x.type.rank)
     if axes is None:
-        refuse_unless(is_static(*x.shape), f"which axes of {x.type} have size 1 is not known")
-        axes = tuple(axis for axis, size in enumerate(x.shape) if size == 1)
+        axes = tuple(axis for axis, size in enumerate(x.shape) if size == 1 or _may_be_1(size))
     for axis in axes:
-        if is_static(x.shape[axis]) and x.shape[axis] != 1:
-            raise ModelError(f"axis {axis} of {x.type} does not have size 1")
-        refuse_unless(x.shape[axis] == 1, f"axis {axis} of {x.type} may have another size than 1")
+        x = _of_size_1(emit, x, axis)
     return to_shape(emit, x, tuple(size for axis, size in enumerate(x.shape) if axis not in axes))
+
+
+def _may_be_1(size: Dim) -> bool:
+    low, high = lower_bound(size), upper_bound(size)
+    return (low is None or low <= 1) and (high is None or high >= 1)
+
+
+def _of_size_1(emit: SizeEmit, x: Value, axis: int) -> Value:
+    """The tensor, of which an axis has size 1. The model only works for runs in which that is so: of a branch, only where it is
+    taken. Raises ShapeError."""
+    size = x.shape[axis]
+    if size == 1:
+        return x
+    if is_static(size):
+        raise ModelError(f"axis {axis} of {x.type} does not have size 1")
+    if emit.graph is emit.outermost and not emit.dimensions.is_measured(size):
+        raise ShapeError(f"axis {axis} of {x.type} does not have size 1 for every value of the symbols", [(size, 1)])
+    emit(Measure(1, f"axis {axis} of what {emit.base} takes"), emit.sizes([size]))
+    return cut(emit, x, axis, 0, 1)
 
 
 @onnx_op("Unsqueeze")
