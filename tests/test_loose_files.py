@@ -12,6 +12,8 @@ from onnx import ModelProto, TensorProto, helper
 
 import graphc
 from graphc.errors import InputError
+from graphc.frontend.onnx import load
+from graphc.shapes import symbol
 
 RANDOM = np.random.default_rng(7)
 INT64, FLOAT, BOOL = TensorProto.INT64, TensorProto.FLOAT, TensorProto.BOOL
@@ -212,3 +214,24 @@ def test_padding_to_a_multiple_of_what_is_long_enough() -> None:
     compiled = graphc.compile(proto, threads=1)
     for samples in (1, 8, 9, 24, 31):
         agrees(proto, compiled, x=floats(1, samples))
+
+
+def test_what_a_loop_passes_on_is_known_inside() -> None:
+    """tf2onnx and paddle2onnx give a body the weights that it reads as values that it carries."""
+    body = helper.make_graph(
+        [node("MatMul", "h w", "h_out"), node("Identity", "cond", "cond_out"), node("Identity", "w", "w_out")],
+        "body",
+        [value("i", [], np.int64), value("cond", [], np.bool_), value("h", ["n", 3]), value("w", [3, 3])],
+        [value("cond_out", [], np.bool_), value("h_out", ["n", 3]), value("w_out", [3, 3])],
+    )
+    nodes = [
+        helper.make_node("Loop", ["trips", "", "x", "weight"], ["y", "same"], body=body),
+        node("MatMul", "y same", "z"),
+    ]
+    inputs = [value("x", ["n", 3]), value("trips", [], np.int64)]
+    proto = model(nodes, inputs, [value("z", None)], {"weight": floats(3, 3)})
+    (loop,) = (each for each in load(proto).nodes if each.op.name == "Loop")
+    assert [each.type.shape for each in loop.inputs[2:]] == [(symbol("n"), 3)]
+    compiled = graphc.compile(proto, threads=1)
+    for trips in (0, 1, 3):
+        agrees(proto, compiled, x=floats(2, 3), trips=np.array(trips))

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from graphc.targets.ggml.lowering.builder import Builder
     from graphc.targets.ggml.program.tensor import Tensor
 
+SHORTEST_ROW = 16
+"""Elements of a row from which on it is worth while to copy it as a whole."""
+
 REPEATED_TYPES = ("F32", "F16", "BF16", "I32", "I16")
 """The types that ggml_repeat takes on every backend's fallback, the CPU."""
 
@@ -346,7 +349,9 @@ class Pad(Op):
             return inputs[0]
         if self.mode != "constant" or self.value != 0 or b.types[0].dtype not in names:
             return None
-        groups = [1] * len(shape) if len(shape) <= MAX_RANK else touched_groups(touched, touched, shape)
+        short = not touched[-1] and is_static(shape[-1]) and shape[-1] < SHORTEST_ROW  # rows that are copied one by one
+        few = len(shape) <= MAX_RANK and not short
+        groups = [1] * len(shape) if few else touched_groups(touched, touched, shape)
         x = b.cast(inputs[0], "F32")
         if len(groups) > MAX_RANK or x is None:
             return None

@@ -308,22 +308,35 @@ def bind_known(dim: Dim, values: Mapping[str, int]) -> Dim:
 
 
 def integer(dim: Dim, binding: Mapping[str, int]) -> int:
-    """The dim's value where every symbol has one. Raises KeyError with the symbol's name if one is missing."""
-    value = bind(dim, binding)
-    assert not isinstance(value, Expr)
-    return value
+    """The dim's value where every symbol has one. Raises KeyError with a missing symbol's name, and ZeroDivisionError."""
+    if not isinstance(dim, Expr):
+        return dim
+    total = 0
+    for monomial, coefficient in dim.terms:
+        for atom in monomial:
+            if atom.kind == "symbol":
+                coefficient *= binding[atom.name] // atom.multiple
+            else:
+                left, right = atom.args
+                coefficient *= FUNCTIONS[atom.kind](integer(left, binding), integer(right, binding))
+        total += coefficient
+    return total
 
 
-class Values(dict[Dim, int]):
+class Values:
     """The values of dims where every symbol has one, as `integer` gives them: each is computed when it is asked for first."""
 
     def __init__(self, binding: Mapping[str, int]) -> None:
-        super().__init__()
         self._binding = binding
+        self._found: dict[int, tuple[Dim, int]] = {}
 
-    def __missing__(self, dim: Dim) -> int:
-        value = self[dim] = integer(dim, self._binding)
-        return value
+    def __getitem__(self, dim: Dim) -> int:
+        if not isinstance(dim, Expr):
+            return dim
+        found = self._found.get(id(dim))
+        if found is None:
+            found = self._found[id(dim)] = dim, integer(dim, self._binding)
+        return found[1]
 
 
 def lower_bound(dim: Dim) -> int | None:

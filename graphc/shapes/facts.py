@@ -202,24 +202,38 @@ def _alike(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, Dim] | Non
 
 
 def _one_of_many(left: Dim, right: Dim) -> tuple[str, Dim] | None:
-    """As `_one_symbol` for one of several symbols, while the others have a size that most models take."""
+    """As `_one_symbol` for one of several symbols, while the others have a size that most models take; or, where it only matters
+    that nothing is 0, the same for each of these sizes."""
     atoms = symbols(left, right)
-    for size in USUAL if len(atoms) > 1 else ():
-        for name, atom in atoms.items():
-            others = {each: _within(size, other) for each, other in atoms.items() if each != name}
-            binding: dict[str, Dim] = {**others, name: symbol_of(atom)}
-            try:
-                found = _one_symbol(bind(left, binding), bind(right, binding), alone=False)
-            except ZeroDivisionError:
-                continue
-            if found and isinstance(found[1], Expr) and found[1] != symbol_of(atom):
+    if len(atoms) < 2:
+        return None
+
+    def narrowed(name: str, size: int, alone: bool) -> tuple[str, Dim] | None:
+        others = {each: _within(size, other) for each, other in atoms.items() if each != name}
+        binding: dict[str, Dim] = {**others, name: symbol_of(atoms[name])}
+        try:
+            found = _one_symbol(bind(left, binding), bind(right, binding), alone)
+        except ZeroDivisionError:
+            return None
+        return found if found and isinstance(found[1], Expr) and found[1] != symbol_of(atoms[name]) else None
+
+    for size in USUAL:
+        for name in atoms:
+            if found := narrowed(name, size, alone=False):
                 return found
+    for name in atoms:
+        found = narrowed(name, USUAL[0], alone=True)
+        if found and all(narrowed(name, size, alone=True) == found for size in USUAL):
+            return found
     return None
 
 
 def _equal(left: Dim, right: Dim, binding: Mapping[str, Dim]) -> bool:
     """True if both have the same value; false where a divisor is 0."""
     try:
+        numbers = {name: size for name, size in binding.items() if isinstance(size, int)}
+        if len(numbers) == len(binding):
+            return integer(left, numbers) == integer(right, numbers)
         return bind(left, binding) == bind(right, binding)
     except ZeroDivisionError:
         return False

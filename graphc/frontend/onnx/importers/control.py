@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
+import onnx_ir
 
 from graphc.errors import ModelError
 from graphc.frontend.onnx.bodies import Bind, ImportedBody, finish_loop, new_size, scalar
@@ -213,19 +214,20 @@ def repeat(
     node: OnnxNode, emit: SizeEmit, trips: Value, going: Value, state: Sequence[Item], bind: Bind | None
 ) -> tuple[Item, ...]:
     """A `Loop` for the body of a node. A size of a carried value that a step changes becomes a symbol of the body. What steps
-    append to a carried sequence is collected."""
-    values = [item for item in state if isinstance(item, Value)]
+    append to a carried sequence is collected. What steps pass on as it is counts as a value of the graph around."""
+    stays = set[int]() if bind is not None else _passed_on(node.graph("body"), len(state))
+    values = [item for number, item in enumerate(state) if isinstance(item, Value) and number not in stays]
     carried = [value.type for value in values]
     changing: set[tuple[int, int]] = set()
     for _ in range(ROUNDS):
         types = [_with_symbols(emit, type, index, changing) for index, type in enumerate(carried)]
         given = [TensorType(I64, ()), TensorType(BOOL, ()), *types]
-        body = node.body(node.graph("body"), given, partial(_from_0, bind, state))
+        body = node.body(node.graph("body"), given, partial(_from_0, bind, state, stays))
         results = [body.emit.constant(True), *body.results] if bind is not None else body.results
         if len(results) != 1 + len(node.outputs):
             raise ModelError(f"its body has {len(results)} results")
         kept, columns = results[1 : 1 + len(state)], _appended(state, results[1 : 1 + len(state)])
-        after = tensors([item for item in kept if isinstance(item, Value)])
+        after = tensors([item for number, item in enumerate(kept) if isinstance(item, Value) and number not in stays])
         steps = [as_number(body.emit, value, type.shape) for value, type in zip(after, types, strict=True)]
         if filled := [index for index, value in enumerate(steps) if _is_filler(body, index, value)]:
             _check_runs(emit, trips, going)
@@ -244,11 +246,28 @@ def repeat(
     inner = names_in(tuple(types)) - names_in(tuple(carried))
     made = finish_loop(emit, body, trips, going, values, inner)
     last, whole = iter(made[: len(values)]), iter(made[len(made) - sum(map(len, columns)) :])
-    ends: list[Item] = [
-        next(last) if isinstance(item, Value) else lengthened(emit, item, [next(whole) for _ in columns[number]])
-        for number, item in enumerate(state)
-    ]
-    return (*ends, *made[len(values) : len(node.outputs) - len(state) + len(values)])
+
+    def end(number: int, item: Item) -> Item:
+        if isinstance(item, Value):
+            return item if number in stays else next(last)
+        return lengthened(emit, item, [next(whole) for _ in columns[number]])
+
+    return (
+        *(end(number, item) for number, item in enumerate(state)),
+        *made[len(values) : len(node.outputs) - len(state) + len(values)],
+    )
+
+
+def _passed_on(body: onnx_ir.Graph, count: int) -> set[int]:
+    """Which of its carried values a loop's body gives on as they are: so tools write what a step reads of the graph around."""
+    found = set()
+    for number, (before, after) in enumerate(zip(body.inputs[2:], body.outputs[1 : 1 + count], strict=False)):
+        value: onnx_ir.Value | None = after
+        while value is not None and (made := value.producer()) is not None and made.op_type == "Identity":
+            value = made.inputs[0]
+        if value is before:
+            found.add(number)
+    return found
 
 
 def _is_filler(body: ImportedBody, index: int, after: Value) -> bool:
@@ -307,6 +326,7 @@ def joined_slices(emit: SizeEmit, before: Item, after: Slices) -> Slices:
 def _from_0(
     bind: Bind | None,
     state: Sequence[Item],
+    stays: set[int],
     inner: SizeEmit,
     given: Sequence[Value],
     capture: Callable[[Value], Value],
@@ -316,7 +336,10 @@ def _from_0(
     around = inner.rounds
     inner.rounds = lambda: [*around(), given[0]]
     values = iter(given[2:])
-    items = [next(values) if isinstance(item, Value) else Growing(number) for number, item in enumerate(state)]
+    items = [
+        (capture(item) if number in stays else next(values)) if isinstance(item, Value) else Growing(number)
+        for number, item in enumerate(state)
+    ]
     return [*given[:2], *items] if bind is None else bind(inner, given, capture)
 
 

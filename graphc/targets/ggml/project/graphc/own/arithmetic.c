@@ -198,11 +198,29 @@ static double sum_row(const float * x, int64_t count) {
     return sum;
 }
 
+/// The sums, or the means, of rows of less than a vector.
+static inline __attribute__((always_inline)) void sum_short_rows(const float * x, int64_t rows, int64_t count, bool mean, float * sums) {
+    for (int64_t row = 0; row < rows; ++row) {
+        float sum = 0;
+        for (int64_t i = 0; i < count; ++i) sum += x[row * count + i];
+        sums[row] = mean ? sum / (float) count : sum;
+    }
+}
+
 void graphc_sum_rows(struct ggml_tensor * dst, int ith, int nth, void * userdata) {
     const struct graphc_arithmetic_settings * s = userdata;
     const struct ggml_tensor * x = dst->src[0];
-    const int64_t rows = elements(dst), count = x->ne[0];
-    for (int64_t row = rows * ith / nth; row < rows * (ith + 1) / nth; ++row) {
+    const int64_t rows = elements(dst), count = x->ne[0], first = rows * ith / nth, some = rows * (ith + 1) / nth - first;
+    if (count < WIDTH) {
+        const float * from = (const float *) x->data + first * count;
+        float * sums = (float *) dst->data + first;
+        if (count == 2) sum_short_rows(from, some, 2, s->mean, sums);
+        else if (count == 3) sum_short_rows(from, some, 3, s->mean, sums);
+        else if (count == 4) sum_short_rows(from, some, 4, s->mean, sums);
+        else sum_short_rows(from, some, count, s->mean, sums);
+        return;
+    }
+    for (int64_t row = first; row < first + some; ++row) {
         const double sum = sum_row((const float *) x->data + row * count, count);
         ((float *) dst->data)[row] = (float) (s->mean ? sum / (double) count : sum);
     }
