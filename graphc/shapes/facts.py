@@ -8,7 +8,7 @@ themselves, and the runtime refuses other values in the input's own words.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import gcd
 from typing import TypeGuard
 
@@ -29,13 +29,21 @@ LARGEST_FACTOR = 256
 """The largest number whose multiples are tried, where the sizes that work are no simple row: half of them would do for
 one level of a pyramid, but only the multiples for all of its levels."""
 
+LATER = (8, 16, 32, 64)
+"""Sizes from which on it may be shown that two are equal, where it cannot from the first for which they are."""
+
 USUAL = (64, 16, 1024, 1)
 """Sizes that the other symbols are given, one after the other, while the values of one are tried out."""
 
 
-def learn(facts: dict[str, Dim], differ: Iterable[tuple[object, object]], order: Sequence[str] = ()) -> bool:
+def learn(
+    facts: dict[str, Dim],
+    differ: Iterable[tuple[object, object]],
+    order: Sequence[str] = (),
+    batches: Collection[str] = (),
+) -> bool:
     """Add to `facts` (what each symbol is, by name) what makes the first pair of sizes equal that can be. `order` are the symbols
-    of inputs: of those that could be told by others, the last is.
+    of inputs: of those that could be told by others, the last is. `batches` are those of which 1 is the usual size.
 
     Returns False if nothing simple does; the sizes then really do not fit.
     """
@@ -48,8 +56,9 @@ def learn(facts: dict[str, Dim], differ: Iterable[tuple[object, object]], order:
             or _counted_twice(left, right, order)
             or _solved(left, right, order)
             or _alike(left, right, order)
-            or _one_of_many(left, right)
+            or _one_of_many(left, right, batches)
             or _counted_in_rows(left, right, order)
+            or _square(left, right, order, batches)
         )
         if found:
             name, dim = found
@@ -89,13 +98,17 @@ def _one_symbol(left: Dim, right: Dim, alone: bool = True) -> tuple[str, Dim] | 
         return name, symbol(name, first, beginning[-1], atom.multiple)
     if fitting != list(range(fitting[0], fitting[-1] + 1, multiple)):
         rows = (range(-(-fitting[0] // n) * n, fitting[-1] + 1, n) for n in range(2, LARGEST_FACTOR + 1))
-        row = next((row for row in rows if len(row) > 1 and set(row) <= set(fitting)), None)
-        if row is None:
+        row = next((row for row in rows if len(row) > 1 and set(row) <= set(fitting)), range(0))
+        places = [n - place * atom.multiple for place, n in enumerate(fitting)]
+        end = range(fitting[places.index(places[-1])], fitting[-1] + 1, atom.multiple)
+        row = max(row, end, key=len)
+        if len(row) < 2:
             return None
         fitting, multiple = list(row), row.step
     open_ended = atom.high is None and fitting[-1] + multiple > last
     most = _last_that_fits(left, right, name, fitting[-1], multiple) if open_ended else fitting[-1]
-    return name, symbol(name, fitting[0], most, multiple)
+    candidates = [symbol(name, first, most, multiple) for first in (fitting[0], *LATER) if first in fitting]
+    return name, next((each for each in candidates if _equal(left, right, {name: each})), candidates[0])
 
 
 def _last_that_fits(left: Dim, right: Dim, name: str, tried: int, multiple: int) -> int | None:
@@ -201,7 +214,7 @@ def _alike(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, Dim] | Non
     return None
 
 
-def _one_of_many(left: Dim, right: Dim) -> tuple[str, Dim] | None:
+def _one_of_many(left: Dim, right: Dim, batches: Collection[str]) -> tuple[str, Dim] | None:
     """As `_one_symbol` for one of several symbols, while the others have a size that most models take; or, where it only matters
     that nothing is 0, the same for each of these sizes."""
     atoms = symbols(left, right)
@@ -209,7 +222,8 @@ def _one_of_many(left: Dim, right: Dim) -> tuple[str, Dim] | None:
         return None
 
     def narrowed(name: str, size: int, alone: bool) -> tuple[str, Dim] | None:
-        others = {each: _within(size, other) for each, other in atoms.items() if each != name}
+        usual = {each: 1 if each in batches else size for each in atoms if each != name}
+        others = {each: _within(size, atoms[each]) for each, size in usual.items()}
         binding: dict[str, Dim] = {**others, name: symbol_of(atoms[name])}
         try:
             found = _one_symbol(bind(left, binding), bind(right, binding), alone)
@@ -226,6 +240,21 @@ def _one_of_many(left: Dim, right: Dim) -> tuple[str, Dim] | None:
         if found and all(narrowed(name, size, alone=True) == found for size in USUAL):
             return found
     return None
+
+
+def _square(left: Dim, right: Dim, order: Sequence[str], batches: Collection[str]) -> tuple[str, Dim] | None:
+    """The one size of an input that all others but batches have as well, where an exporter wrote that of its example as a number:
+    an image of 64 x 64 in `height * width = 4096`."""
+    atoms = symbols(left, right)
+    others = [name for name in order if name in atoms and name not in batches]
+    if not others or not {*atoms} <= {*order}:
+        return None
+    batch = {name: _within(1, atoms[name]) for name in atoms if name in batches}
+    sizes = range(atoms[others[0]].low, TRIED + 1)
+    fitting = [size for size in sizes if _equal(left, right, {**batch, **dict.fromkeys(others, size)})]
+    found = fitting[0] if len(fitting) == 1 else None
+    known = found is not None and all(range_of(atoms[name]).misfit(found) == "" for name in others)
+    return (others[0], found) if found is not None and known else None
 
 
 def _equal(left: Dim, right: Dim, binding: Mapping[str, Dim]) -> bool:

@@ -19,9 +19,9 @@ def input_type(value: onnx_ir.Value, dimensions: Dimensions) -> TensorType:
         raise Unknown(f"is a {type(value.type).__name__}, not a tensor")
     if value.type is None or value.shape is None:
         raise Unknown("has no declared rank", "export it with the shapes of its inputs")
-    return TensorType(
-        element_type(value.type.dtype), tuple(_dim(value, axis, dimensions) for axis in range(len(value.shape)))
-    )
+    shape = tuple(_dim(value, axis, dimensions) for axis in range(len(value.shape)))
+    dimensions.note_batch(shape)
+    return TensorType(element_type(value.type.dtype), shape)
 
 
 def _dim(value: onnx_ir.Value, axis: int, dimensions: Dimensions) -> Dim:

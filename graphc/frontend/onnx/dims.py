@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
 from graphc.errors import InputError
@@ -49,6 +49,8 @@ class Dimensions:
         self._dims: dict[str, Dim] = {}
         self._taken: dict[str, None] = {}
         self._used: set[str] = set()
+        self._first: set[str] = set()
+        self._later: set[str] = set()
 
     def named(self, text: str) -> Dim:
         """The dim that the model calls `text`: a name, or an expression over names such as `8*h`."""
@@ -82,6 +84,16 @@ class Dimensions:
     def of_inputs(self) -> list[str]:
         """The symbols that inputs have, in their order."""
         return [name for name in self._taken if name not in self.measured_symbols]
+
+    def note_batch(self, shape: Sequence[Dim]) -> None:
+        """Take note that an input has this shape."""
+        self._first |= symbols(*shape[:1]).keys() if len(shape) > 1 else set()
+        self._later |= symbols(*shape[1:]).keys()
+
+    @property
+    def batches(self) -> set[str]:
+        """The symbols that inputs of several axes have as their first, and no input as another."""
+        return self._first - self._later
 
     def unused(self) -> list[str]:
         """The given names that the model does not have."""

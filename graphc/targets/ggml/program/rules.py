@@ -7,7 +7,7 @@ from typing import Any
 
 from graphc.ggml_types import QUANTIZED
 from graphc.records import dataclass
-from graphc.shapes import Dim, Expr, divisible
+from graphc.shapes import Dim, lower_bound
 from graphc.targets.ggml.program.tensor import ProgramError, Quad, Tensor, dense_strides
 
 
@@ -89,7 +89,7 @@ def packed(type: str, ne: Quad) -> Layout:
 
 def fills(small: Dim, large: Dim) -> bool:
     """True if whole copies of a size are proven to fill another."""
-    return small == large or (not isinstance(small, Expr) and (small == 1 or (small > 1 and divisible(large, small))))
+    return small == large or ((lower_bound(small) or 0) >= 1 and large % small == 0)
 
 
 def repeats(small: Tensor, large: Tensor) -> bool:
