@@ -27,7 +27,7 @@ from graphc.ops.indexing import RowNumbers
 from graphc.ops.movement import Reshape
 from graphc.ops.pointwise import Cast
 from graphc.passes.fold import FOLD_BYTES
-from graphc.shapes import Dim, Expr, Undecidable, lower_bound, product, static_shape
+from graphc.shapes import Dim, Expr, Undecidable, lower_bound, product, static_shape, upper_bound
 from graphc.targets.ggml.lowering.builder import Builder
 from graphc.targets.ggml.lowering.dtypes import SMALL
 from graphc.targets.ggml.lowering.methods import Methods
@@ -290,7 +290,17 @@ def something_from_nothing(node: Node) -> bool:
     absent = {
         size for value in node.inputs for size in value.shape if isinstance(size, Expr) and lower_bound(size) == 0
     }
-    return any(size not in value.shape for size in absent for value in node.outputs)
+    return any(not any(_is_part(size, other) for size in value.shape) for other in absent for value in node.outputs)
+
+
+MOST_TIMES = 64
+"""How many times larger than an input's size a result's is looked for."""
+
+
+def _is_part(size: Dim, other: Dim) -> bool:
+    """True if a size is 0 wherever the other is: it is that, or never more than so many times that."""
+    most = 0 if size == other else upper_bound(size - MOST_TIMES * other)
+    return most is not None and most <= 0
 
 
 def row_number_inputs(graph: Graph) -> dict[Value, int]:
