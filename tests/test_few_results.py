@@ -1,4 +1,4 @@
-"""Convolutions with few results read pixels where they lie: in lines of all lengths, with windows over every edge."""
+"""Convolutions with few results, or large kernels, read pixels where they lie: lines of all lengths, windows over every edge."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ LAYERS = {
     "wider than the image": ((1, 6, 2, 20), (2, 6, 5, 9), {"pads": [3, 6, 3, 6]}),
     "beside the image": ((1, 3, 3, 16), (2, 3, 2, 2), {"pads": [4, 4, 4, 4]}),
     "a line of a vector": ((3, 300, 3, 16), (3, 300, 3, 3), {"pads": [1, 1, 1, 1]}),
+    "many results": ((1, 5, 20, 40), (18, 5, 8, 8), {"pads": [4, 4, 3, 3]}),
+    "a large kernel": ((2, 16, 19, 64), (16, 16, 17, 17), {"pads": [8, 8, 8, 8]}),
+    "a larger kernel": ((1, 3, 40, 48), (7, 3, 33, 33), {"pads": [16, 16, 16, 16]}),
     "lines too short": ((1, 6, 9, 9), (3, 6, 3, 3), {"pads": [1, 1, 1, 1]}),
 }
 
@@ -35,7 +38,7 @@ LAYERS = {
 @pytest.mark.parametrize("name", LAYERS)
 def test_few_results(name: str, threads: int) -> None:
     shape, kernel, settings = LAYERS[name]
-    constants = {"w": floats(*kernel), "b": floats(kernel[0])}
+    constants = {"w": floats(*kernel) / np.float32(np.prod(kernel[1:]) ** 0.5), "b": floats(kernel[0])}
     nodes = [
         node("Conv", "x w b", "convolved", **settings),
         node("Relu", "convolved", "positive"),
@@ -53,3 +56,31 @@ def test_few_results(name: str, threads: int) -> None:
     size = float(np.abs(expected[0]).max())
     np.testing.assert_allclose(found["positive"], expected[0], rtol=1e-5, atol=2e-6 * size)
     np.testing.assert_allclose(found["share"], expected[1], rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("pads", [[6, 6, 6, 6], [5, 7, 7, 5]])
+def test_large_kernels_between_images_with_channels_last(pads: list[int], threads: int) -> None:
+    """As upscalers have them (PLKSR): some of the channels of a wider image, between its convolutions."""
+    constants = {
+        "first": floats(64, 8, 3, 3),
+        "large": floats(16, 16, 13, 13),
+        "last": floats(32, 64, 1, 1),
+        "b": floats(16),
+    }
+    nodes = [
+        node("Conv", "x first", "wide", pads=[1, 1, 1, 1]),
+        node("Split", "wide sizes", "some others", axis=1),
+        node("Conv", "some large b", "seen", pads=pads),
+        node("Gelu", "seen", "active"),
+        node("Concat", "active others", "joined", axis=1),
+        node("Conv", "joined last", "y"),
+    ]
+    shape = [1, 8, "height", "width"]
+    proto = model(nodes, [value("x", shape)], ["y"], {**constants, "sizes": np.array([16, 48])})
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    compiled = graphc.compile(proto, threads=threads)
+    for height, width in ((20, 24), (33, 40), (9, 7)):
+        x = floats(1, 8, height, width)
+        (expected,) = session.run(None, {"x": x})
+        np.testing.assert_allclose(compiled.run(x=x)["y"], expected, rtol=1e-5, atol=3e-6 * np.abs(expected).max())

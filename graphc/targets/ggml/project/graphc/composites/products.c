@@ -333,12 +333,13 @@ tensor * graphc_build_conv_2d_last(builder * b, tensor * kernel, tensor * image,
     settings.types = b->ggml->get_type_traits(kernel->type);
     const bool single = b->own != NULL && b->own->takes_conv_2d_dw_last(kernel, image);
     const bool small = b->own != NULL && !single && b->own->takes_conv_2d_groups_last(kernel, image, b->pairs), few = single || small;  // channels of a group
-    if (b->own == NULL || (!few && !b->own->takes_conv_2d_last(kernel, image, &settings))) {
-        tensor * planes = b->ggml->permute(b->context, image, 2, 0, 1, 3);
+    const bool large = b->own != NULL && !few && p0 == q0 && p1 == q1 && !rounds(b, kernel) && has_few_results(kernel, image->ne[0], &settings);
+    if (b->own == NULL || large || (!few && !b->own->takes_conv_2d_last(kernel, image, &settings))) {
+        tensor * planes = b->ggml->permute(b->context, image, 2, 0, 1, 3), * found;
         if (!b->ggml->is_contiguous(planes)) planes = b->ggml->cont(b->context, planes);
-        convolution * function = direct ? b->ggml->conv_2d_direct : b->ggml->conv_2d;
-        tensor * found = b->ggml->permute(b->context, by_ggml(b, function, kernel, planes, strides), 1, 2, 0, 3);
-        return with_tail(b, b->ggml->cont(b->context, found), tail);
+        if (large) found = graphc_build_conv_2d(b, kernel, planes, NULL, s0, s1, p0, p1, d0, d1, direct, NULL, NULL, 0);
+        else found = by_ggml(b, direct ? b->ggml->conv_2d_direct : b->ggml->conv_2d, kernel, planes, strides);
+        return with_tail(b, b->ggml->cont(b->context, b->ggml->permute(b->context, found, 1, 2, 0, 3)), tail);
     }
     settings.pairs = !few && b->ggml->is_contiguous(image) && rounds(b, kernel);
     tensor * sources[] = {kernel, image, NULL};

@@ -119,7 +119,7 @@ void graphc_conv_2d(struct ggml_tensor * dst, int ith, int nth, void * userdata)
     const int64_t depth = kernel->ne[0] * kernel->ne[1] * kernel->ne[2], pixels = dst->ne[0] * dst->ne[1];
     const int64_t groups = image->ne[2] / kernel->ne[2], channels = kernel->ne[3] / groups;  // of a group's result
     struct graphc_conv_2d_settings * s = userdata;
-    if (has_few_results(kernel, image, s)) return convolve_few(dst, ith, nth, s);
+    if (has_few_results(kernel, image->ne[2], s)) return convolve_few(dst, ith, nth, s);
     const int parts = parts_of_product(s->pairs, channels, pixels, depth);
     const bool pairs = s->pairs && parts == NO_PARTS;
     const int64_t most = parts == NO_PARTS ? depth_of(pairs) : depth_of_parts(parts, depth);

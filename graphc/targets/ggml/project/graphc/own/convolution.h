@@ -31,7 +31,7 @@ struct graphc_conv_2d_settings {
     struct graphc_turns turns;
 };
 
-enum { MOST_RESULTS = 4, MOST_LINES_OF_FEW = 16, MOST_REACH_OF_FEW = 256, SHORTEST_LINE_OF_FEW = 16 };
+enum { MOST_RESULTS = 4, MOST_LINES_OF_FEW = 32, MOST_REACH_OF_FEW = 256, SHORTEST_LINE_OF_FEW = 16, PLACES_OF_RESULT = 3 };
 
 /// The planes of a convolution: an image is a volume of one.
 static inline struct graphc_planes planes_of(const struct graphc_conv_2d_settings * s) {
@@ -39,12 +39,14 @@ static inline struct graphc_planes planes_of(const struct graphc_conv_2d_setting
     return s->planes.kernel > 0 ? s->planes : one;
 }
 
-/// True if a convolution has so few results that `graphc_conv_2d` reads its pixels where they lie (`few.h`).
-static inline bool has_few_results(const struct ggml_tensor * kernel, const struct ggml_tensor * image, const struct graphc_conv_2d_settings * s) {
+/// True if a convolution of an image of so many channels has so few results, or so large a kernel, that `graphc_conv_2d` reads its pixels where
+/// they lie (`few.h`).
+static inline bool has_few_results(const struct ggml_tensor * kernel, int64_t channels, const struct graphc_conv_2d_settings * s) {
     const struct graphc_planes planes = planes_of(s);
-    const bool plain = kernel->type == GGML_TYPE_F32 && kernel->ne[2] == image->ne[2] && planes.volume == 1 && planes.kernel == 1 && !s->pairs;
+    const bool plain = kernel->type == GGML_TYPE_F32 && kernel->ne[2] == channels && planes.volume == 1 && planes.kernel == 1 && !s->pairs;
     const bool small = kernel->ne[1] <= MOST_LINES_OF_FEW && (kernel->ne[0] - 1) * s->d0 <= MOST_REACH_OF_FEW;
-    return plain && small && kernel->ne[3] <= MOST_RESULTS && s->s0 == 1 && s->width >= SHORTEST_LINE_OF_FEW;
+    const bool few = kernel->ne[3] <= MOST_RESULTS || PLACES_OF_RESULT * kernel->ne[3] <= kernel->ne[0] * kernel->ne[1];  // measured
+    return plain && small && few && s->s0 == 1 && s->width >= SHORTEST_LINE_OF_FEW;
 }
 
 /// True if `graphc_conv_2d` computes the convolution of this kernel and image.

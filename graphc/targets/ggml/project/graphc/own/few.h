@@ -1,7 +1,8 @@
 #pragma once
 
-// Convolutions of planes with few results, as the last of a network that makes colours, depths or masks. What is packed for tiles would meet
-// so few rows that packing is most of the work: here some vectors of a line's pixels are multiplied where they lie, for all results.
+// Convolutions of planes with few results, as the last of a network that makes colours, depths or masks, or with large kernels. What is packed for
+// tiles would meet so few rows that packing is most of the work: here some vectors of a line's pixels are multiplied where they lie, for a few
+// results at a time.
 
 #include "blocks.h"
 #include "convolution.h"
@@ -106,7 +107,7 @@ static void add_line_of_few(struct block * line, const struct ggml_tensor * kern
         for (int64_t channel = 0; channel < channels && lines > 0; channel += some) {
             const float * from = planes + channel * plane + (top + upper * s->d1) * width;
             struct few_terms t = {.kw = kw, .lines = lines, .apart = s->d0, .channels = min_of(some, channels - channel), .channel = plane, .line = step};
-            t.kernel = (const float *) kernel->data + (channel * kh + upper) * kw, t.each = kw * kh, t.deep = channels * kw * kh;
+            t.kernel = (const float *) kernel->data + ((line->at.axis[2] * channels + channel) * kh + upper) * kw, t.each = kw * kh, t.deep = channels * kw * kh;
             t.from = from + left;
             if (!inside) {
                 copy_few_windows(&t, from, left, span, width, step, windows);
@@ -126,14 +127,15 @@ static void add_line_of_few(struct block * line, const struct ggml_tensor * kern
 static void convolve_few(struct ggml_tensor * dst, int ith, int nth, struct graphc_conv_2d_settings * s) {
     const struct ggml_tensor * kernel = dst->src[0], * image = dst->src[1];
     const int64_t pixels = dst->ne[0] * dst->ne[1], lines = even_split(dst->ne[1], min_of(LINES_OF_FEW, parts_of(dst->ne[1], 4 * nth)));
-    const int64_t down = parts_of(dst->ne[1], lines), units = down * dst->ne[3];
+    const int64_t results = kernel->ne[3], each = even_split(results, MOST_RESULTS), groups = parts_of(results, each);
+    const int64_t down = parts_of(dst->ne[1], lines), units = groups * down * dst->ne[3];
     for (int64_t unit; (unit = take(&s->turns, units, ith, nth)) < units;) {
-        const int64_t batch = unit / down, start = unit % down * lines;
+        const int64_t batch = unit / groups / down, start = unit / groups % down * lines, result = unit % groups * each;
         const float * planes = (const float *) ((const char *) image->data + batch * image->nb[3]);
         for (int64_t y = start; y < min_of(start + lines, dst->ne[1]); ++y) {
-            struct block line = {.dst = dst, .at = {{y * dst->ne[0], 0, 0, batch}}, .axis = 2, .ldc = pixels, .activation = &s->activation, .first = true, .last = true};
-            line.c = (float *) ((char *) dst->data + batch * dst->nb[3]) + y * dst->ne[0];
-            line.rows = kernel->ne[3], line.columns = dst->ne[0];
+            struct block line = {.dst = dst, .at = {{y * dst->ne[0], 0, result, batch}}, .axis = 2, .ldc = pixels, .activation = &s->activation, .first = true, .last = true};
+            line.c = (float *) ((char *) dst->data + batch * dst->nb[3]) + result * pixels + y * dst->ne[0];
+            line.rows = min_of(each, results - result), line.columns = dst->ne[0];
             add_line_of_few(&line, kernel, image, s, planes, y);
         }
     }

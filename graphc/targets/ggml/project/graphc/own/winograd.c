@@ -161,7 +161,7 @@ bool graphc_prefers_winograd(const struct ggml_tensor * kernel, const struct ggm
     const struct plan p = plan_of(kernel, image, s);
     const int64_t pixels = p.result_width * p.result_height * p.planes.result;
     const bool square = p.wide == p.tall;
-    const bool many = p.channels >= (square ? LEAST_CHANNELS : LEAST_ALONG) && !has_few_results(kernel, image, s);
+    const bool many = p.channels >= (square ? LEAST_CHANNELS : LEAST_ALONG) && !has_few_results(kernel, image->ne[2], s);
     if (!many || parts_for(s->pairs) == ONE_PART) return false;
     return square ? products_of(&p) < 9 * parts_of(pixels, WIDTH) : lines_pay(&p, pixels);
 }
