@@ -346,7 +346,9 @@ def test_what_a_mask_counts_twice_is_one_number():
     values = net("Slice", values, np.array([0]), net.size(places, 0))
     model = agree(net.model(net("ScatterND", net("Sub", "x", "x"), places, values)), {"n": 1}, {"n": 5}, {"n": 300})
     np.testing.assert_array_equal(next(iter(model.run(x=np.full(3, -1, np.float32)).values())), 0)
-    with pytest.raises(InputError, match="more or fewer elements"):  # what is not a number is put, but not taken
+    with pytest.raises(
+        InputError, match=r"the count of t5_0 is 2, must be 1 \(t1_0_count\)"
+    ):  # what is not a number is put, but not taken
         model.run(x=np.array([np.nan, 1], np.float32))
 
 
@@ -401,6 +403,35 @@ def test_a_row_is_written_where_a_mask_says_so(rows):
     row = np.arange(3, dtype=np.float32)
     updates = net("Reshape", net("Expand", row, net.concat(count, 3)), np.array([-1]))
     check_written(net, rows, net("ScatterND", "x", places, updates), lambda _: row)
+
+
+def between(net, start, end):
+    """Rows from one number to another."""
+    return net("Gather", "x", net("Range", net("Squeeze", start), net("Squeeze", end), np.int64(1)), axis=0)
+
+
+def sliced(net, start, end):
+    return net("Slice", "x", start, end, np.array([0]))
+
+
+@pytest.mark.parametrize("rows_of", [between, sliced], ids=lambda rows_of: rows_of.__name__)
+@pytest.mark.parametrize("rows", ["n", 16])
+def test_groups_of_rows_that_are_joined_again_are_all_rows(rows, rows_of):
+    """As mixtures of experts are exported: groups end where a running sum of counts says, and have all rows together."""
+    net = Net(x=[rows, 3])
+    net.inputs.append(helper.make_tensor_value_info("counts", INT64, [12]))
+    ends = net("Split", net("CumSum", "counts", np.int64(0)), outputs=12, num_outputs=12)
+    starts = [np.array([0]), *ends]
+    groups = [net("Mul", rows_of(net, *pair), np.float32(n)) for n, pair in enumerate(zip(starts, ends, strict=False))]
+    model = graphc.compile(net.model(net("Add", net("Concat", *groups, axis=0), "x")), threads=1)
+    generator = np.random.default_rng(0)
+    for count in (16,) if rows == 16 else (16, 1, 40):
+        x = generator.standard_normal((count, 3), dtype=np.float32)
+        for counts in (generator.multinomial(count, np.full(12, 1 / 12)), np.eye(12, dtype=np.int64)[7] * count):
+            (got,) = model.run(x=x, counts=counts).values()
+            np.testing.assert_array_equal(got, x * np.repeat(np.arange(12, dtype=np.float32), counts)[:, None] + x)
+    with pytest.raises(InputError, match=r"the length of t\d+_0 is 2, must be 3"):
+        model.run(x=x, counts=np.r_[np.ones(10, np.int64), len(x) - 13, 2])
 
 
 @pytest.mark.parametrize("operator", ["Add", "Sub", "Mul"])

@@ -241,6 +241,11 @@ def is_static(*dims: Dim) -> bool:
     return all(not isinstance(dim, Expr) for dim in dims)
 
 
+def is_polynomial(dim: Dim) -> bool:
+    """True if there are no functions in the dim, but symbols alone."""
+    return all(atom.kind == "symbol" for monomial, _ in _terms(dim) for atom in monomial)
+
+
 def static_shape(shape: Iterable[Dim]) -> tuple[int, ...] | None:
     """The shape as plain integers, or None if a size is symbolic."""
     dims = tuple(shape)

@@ -12,7 +12,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import gcd
 from typing import TypeGuard
 
-from graphc.shapes.dim import Atom, Dim, Expr, bind, dim_min, integer, lower_bound, symbol, symbols, upper_bound
+from graphc.shapes.dim import (
+    Atom,
+    Dim,
+    Expr,
+    bind,
+    dim_min,
+    integer,
+    is_polynomial,
+    lower_bound,
+    symbol,
+    symbols,
+    upper_bound,
+)
 from graphc.shapes.ranges import ANY, range_of
 
 TRIED = 4096
@@ -33,9 +45,14 @@ USUAL = (64, 16, 1024, 1)
 """Sizes that the other symbols are given, one after the other, while the values of one are tried out."""
 
 
-def learn(facts: dict[str, Dim], differ: Iterable[tuple[object, object]], order: Sequence[str] = ()) -> bool:
+def learn(
+    facts: dict[str, Dim],
+    differ: Iterable[tuple[object, object]],
+    order: Sequence[str] = (),
+    measured: Sequence[str] = (),
+) -> bool:
     """Add to `facts` (what each symbol is, by name) what makes the first pair of sizes equal that can be. `order` are the symbols
-    of inputs: of those that could be told by others, the last is.
+    of inputs, `measured` those that only a run tells: of those that could be told by others, the last is.
 
     Returns False if nothing simple does; the sizes then really do not fit.
     """
@@ -46,6 +63,7 @@ def learn(facts: dict[str, Dim], differ: Iterable[tuple[object, object]], order:
             _one_symbol(left, right)
             or _two_symbols(left, right)
             or _counted_twice(left, right, order)
+            or _left_over(left, right, measured)
             or _solved(left, right, order)
             or _alike(left, right, order)
             or _one_of_many(left, right)
@@ -167,7 +185,7 @@ def _counted_in_rows(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, 
 
 def _is_product(dim: Dim) -> TypeGuard[Expr]:
     """True for symbols times a number."""
-    return isinstance(dim, Expr) and len(dim.terms) == 1 and all(atom.kind == "symbol" for atom in dim.terms[0][0])
+    return isinstance(dim, Expr) and len(dim.terms) == 1 and is_polynomial(dim)
 
 
 def _solved(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, Dim] | None:
@@ -185,6 +203,18 @@ def _solved(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, Dim] | No
     ]
     found = [(name, dim) for name, dim in solutions if name not in symbols(dim)]
     return min(found, key=lambda each: (lower_bound(each[1]) or 0) < 1, default=None)
+
+
+def _left_over(left: Dim, right: Dim, measured: Sequence[str]) -> tuple[str, Dim] | None:
+    """A symbol that only a run tells, as what the others leave of a sum: groups of rows that are joined again are all rows that
+    there are, so the last group has the rest. When the model is run, the number that it counts must be that."""
+    atoms = symbols(left, right)
+    for name in (name for name in reversed(measured) if name in atoms):
+        for difference in (left - right, right - left):
+            dim = symbol_of(atoms[name]) + difference
+            if name not in symbols(dim):
+                return name, dim
+    return None
 
 
 def _alike(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, Dim] | None:

@@ -80,6 +80,10 @@ class Dimensions:
         """The symbols that inputs have, in their order."""
         return [name for name in self._taken if name not in self.measured_symbols]
 
+    def of_runs(self) -> list[str]:
+        """The symbols that only a run can tell, in the order in which they were made."""
+        return [name for name in self._taken if name in self.measured_symbols]
+
     def unused(self) -> list[str]:
         """The given names that the model does not have."""
         return sorted({*self._pinned, *self._ranges} - self._used)

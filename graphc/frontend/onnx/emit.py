@@ -30,7 +30,7 @@ from graphc.ops.indexing import Gather
 from graphc.ops.movement import Concat, Reshape, Slice
 from graphc.ops.pointwise import Binary, Cast
 from graphc.ops.sequences import Range
-from graphc.shapes import Dim, Expr, Undecidable, is_static, lower_bound
+from graphc.shapes import Dim, Expr, Undecidable, is_polynomial, is_static, lower_bound
 
 MOST_MEASURED = 64
 """The most elements of a tensor that each become a size when the model runs."""
@@ -56,6 +56,7 @@ class SizeEmit(Emit):
         """The numbers of the steps of the loops around, the outermost first."""
         self._observed = observed
         self._measured: dict[tuple[Value, int], Dim] = {}
+        self._lengths: dict[Dim, Dim] = {}
         self._least: dict[Value, int] = {}
         self._symbolic: dict[Value, np.ndarray] = {}
         self._foldable: set[Value] = set()
@@ -163,6 +164,15 @@ class SizeEmit(Emit):
             combined = self._combined(value, what)
             self._measured[place] = self._new_size(value, what, low, high) if combined is None else combined
         return self._measured[place]
+
+    def length(self, size: Dim, start: Dim, end: Dim) -> Dim:
+        """A size of what lies between two places: a symbol of its own, where only a run can tell both. So it can be what others
+        leave of a sum (`max(end - start, 0)` rows of each group, all rows together)."""
+        if is_polynomial(size) or not (self.dimensions.is_measured(start) and self.dimensions.is_measured(end)):
+            return size
+        if size not in self._lengths:
+            self._lengths[size] = self._new_size(self._number(size, I64), "the length", 0, None)
+        return self._lengths[size]
 
     def _place(self, value: Value) -> tuple[Value, int]:
         """The tensor that the one element of a value was taken from, and its place there in row-major order."""

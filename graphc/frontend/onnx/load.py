@@ -57,7 +57,7 @@ def load(
             break
         except ModelError as error:
             before = dict(facts)
-            if not learn(facts, _misfit(error), dimensions.of_inputs()) or facts == before:
+            if not learn(facts, _misfit(error), dimensions.of_inputs(), dimensions.of_runs()) or facts == before:
                 if dimensions.measures:  # other values of what is measured might fit
                     raise UnsupportedError([Problem("model", "sizes", str(error), unknown=True)]) from error
                 raise
