@@ -15,6 +15,7 @@ def schedule(graph: Graph) -> None:
     the next needs."""
     if not any(isinstance(node.op, Control) for node in graph.nodes):
         return
+    given = graph.given_sizes()
     known: dict[Value, tuple[int, bool]] = {}
     measured: dict[str, tuple[int, bool]] = {}
     places: dict[Node, tuple[int, bool]] = {}
@@ -25,6 +26,6 @@ def schedule(graph: Graph) -> None:
         stage = max((stage + (by_host and not host) for stage, by_host in needed), default=0)
         places[node] = (stage, host)
         known.update(dict.fromkeys(node.outputs, places[node]))
-        for name in node.op.binds:
+        for name in (name for name in node.op.binds if name not in given):
             measured.setdefault(name, places[node])
     graph.nodes.sort(key=places.__getitem__)

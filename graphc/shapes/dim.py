@@ -500,7 +500,8 @@ def _plain_atom(atom: Atom) -> Dim:
         return _atom(atom)
     left, right = (_plain(arg) for arg in atom.args)
     if atom.kind in ("min", "max"):
-        return _choose(atom.kind, left, right)
+        least = _plain_least(left, right)
+        return least if atom.kind == "min" else _sum((_sum((left, 1), (right, 1)), 1), (least, -1))
     if right == 0:
         return _atom(atom)
     if isinstance(right, Expr):
@@ -509,6 +510,16 @@ def _plain_atom(atom: Atom) -> Dim:
     else:
         quotient = _plain_quotient(left if right > 0 else left * -1, abs(right))
     return quotient if atom.kind == "//" else _sum((left, 1), (right * quotient, -1))
+
+
+def _plain_least(a: Dim, b: Dim) -> Dim:
+    """The smaller of two plain dims by that of their difference and 0: what is smaller of both plus some is that plus some."""
+    difference = _sum((a, 1), (b, -1))
+    if not isinstance(difference, Expr):
+        return a if difference < 0 else b
+    if difference.terms[0][1] < 0:
+        b, difference = a, difference * -1
+    return _sum((b, 1), (_atom(Atom("min", "", (0, difference))), 1))
 
 
 def _plain_quotient(dim: Dim, by: int) -> Dim:
@@ -590,29 +601,45 @@ RELAXED = 3
 
 @lru_cache(maxsize=1 << 16)
 def _least(dim: Dim, depth: int) -> int | None:
-    """A lower bound: that of the interval, or a better one where `h - min(h, w)` is at least `h - h`."""
+    """A lower bound: that of the interval, or a better one where `h - min(h, w)` is at least `h - h`, or where all terms have a
+    factor that is never negative."""
     bounds = [_interval(dim)[0]]
-    for monomial, coefficient in _terms(dim) if depth else ():
+    terms = _terms(dim) if depth else ()
+    for monomial, coefficient in terms:
         if len(monomial) == 1:
             rest = dim - coefficient * _atom(monomial[0])
-            for term, divisor in _below(monomial[0], coefficient):
-                least = _least(divisor * rest + term, depth - 1)
-                bounds.append(None if least is None else -(-least // divisor))
+            for below, divisor in _below(monomial[0], coefficient):
+                leasts = [_least(divisor * rest + term, depth - 1) for term in below]
+                known = [-(-least // divisor) for least in leasts if least is not None]
+                bounds.append(min(known) if len(known) == len(leasts) else None)
+    for atom in dict.fromkeys(terms[0][0]) if len(terms) > 1 else ():
+        factor = _atom(atom)
+        quotient = _divide_exactly(dim, factor)
+        if quotient is not None and _at_least(factor, 0) and _not_negative(_least(quotient, depth - 1)):
+            bounds.append(0)
     return max((bound for bound in bounds if bound is not None), default=None)
 
 
-def _below(atom: Atom, coefficient: int) -> Iterable[tuple[Dim, int]]:
-    """What `coefficient * atom` is never below: simpler dims, each to be divided by a number."""
+def _below(atom: Atom, coefficient: int) -> Iterable[tuple[tuple[Dim, ...], int]]:
+    """What `coefficient * atom` is never below: the least of simpler dims, to be divided by a number."""
     if atom.kind == "symbol":
         return
     left, right = atom.args
-    if atom.kind == ("min" if coefficient < 0 else "max"):
-        yield coefficient * left, 1
-        yield coefficient * right, 1
+    if atom.kind in ("min", "max"):
+        sides = coefficient * left, coefficient * right
+        if atom.kind == ("min" if coefficient < 0 else "max"):  # it is the larger of the two
+            yield sides[:1], 1
+            yield sides[1:], 1
+        else:
+            yield sides, 1
     elif atom.kind == "//" and not isinstance(right, Expr) and right > 0:
-        yield (coefficient * left if coefficient < 0 else coefficient * (left - right + 1)), right
+        yield ((coefficient * left if coefficient < 0 else coefficient * (left - right + 1)),), right
     elif atom.kind == "%" and coefficient < 0 and _at_least(left, 0) and _at_least(right, 1):
-        yield coefficient * left, 1
+        yield (coefficient * left,), 1
+
+
+def _not_negative(bound: int | None) -> bool:
+    return bound is not None and bound >= 0
 
 
 def _at_least(dim: Dim, bound: int) -> bool:

@@ -9,7 +9,7 @@ themselves, and the runtime refuses other values in the input's own words.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import gcd
+from math import gcd, lcm
 from typing import TypeGuard
 
 from graphc.shapes.dim import (
@@ -25,7 +25,7 @@ from graphc.shapes.dim import (
     symbols,
     upper_bound,
 )
-from graphc.shapes.ranges import ANY, range_of
+from graphc.shapes.ranges import ANY, SizeRange, range_of
 
 TRIED = 4096
 """Values of a symbol that are tried out."""
@@ -61,11 +61,12 @@ def learn(
         assert isinstance(right, int | Expr)
         found = (
             _one_symbol(left, right)
-            or _two_symbols(left, right)
+            or _two_symbols(left, right, measured)
             or _counted_twice(left, right, order)
             or _left_over(left, right, measured)
             or _solved(left, right, order)
             or _alike(left, right, order)
+            or _divided(left, right, order)
             or _one_of_many(left, right)
             or _counted_in_rows(left, right, order)
         )
@@ -130,13 +131,14 @@ def _last_that_fits(left: Dim, right: Dim, name: str, tried: int, multiple: int)
     return fits
 
 
-def _two_symbols(left: Dim, right: Dim) -> tuple[str, Dim] | None:
-    """A symbol as another name of the other side: of a symbol, or of an expression over other symbols.
+def _two_symbols(left: Dim, right: Dim, measured: Sequence[str] = ()) -> tuple[str, Dim] | None:
+    """A symbol as another name of the other side: of a symbol, or of an expression over other symbols. What only a run tells is
+    called as what an input tells.
 
     What is known of the symbol must follow from what is known of the other side; two symbols of different ranges are
     first narrowed to what both may be.
     """
-    for renamed, other in ((right, left), (left, right)):
+    for renamed, other in sorted(((right, left), (left, right)), key=lambda pair: str(pair[0]) not in measured):
         atom = symbols(renamed).get(str(renamed))
         if atom is None or atom.name in symbols(other):
             continue
@@ -228,6 +230,27 @@ def _alike(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, Dim] | Non
             if _equal(left, right, binding):
                 return name, symbol_of(atoms[other])
     return None
+
+
+def _divided(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, Dim] | None:
+    """A symbol of an input as a multiple of what its product with others is divided by, if the two sizes are equal then, whatever
+    the others are: patches as rows, of which the last axis has whole ones."""
+    atoms = symbols(left, right)
+    for name in (name for name in reversed(order) if name in atoms):
+        for divisor in sorted(_divisors(left, right), reverse=True):
+            known = range_of(atoms[name])
+            dim = SizeRange(known.low, known.high, lcm(known.multiple, divisor)).symbol(name)
+            others = {each: symbol_of(atom) for each, atom in atoms.items()}
+            if dim != others[name] and _equal(left, right, {**others, name: dim}):
+                return name, dim
+    return None
+
+
+def _divisors(*dims: Dim) -> set[int]:
+    """The numbers by which something is divided in the dims."""
+    atoms = {atom for dim in dims if isinstance(dim, Expr) for monomial, _ in dim.terms for atom in monomial}
+    found = {arg for atom in atoms if atom.kind == "//" for arg in atom.args[1:] if isinstance(arg, int)}
+    return found.union(*(_divisors(*atom.args) for atom in atoms))
 
 
 def _one_of_many(left: Dim, right: Dim) -> tuple[str, Dim] | None:

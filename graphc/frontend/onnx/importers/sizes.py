@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from graphc.errors import ModelError
+from graphc.errors import ModelError, ShapeError
 from graphc.frontend.onnx.emit import SizeEmit
+from graphc.frontend.onnx.importers.movement import cut
 from graphc.frontend.onnx.node import OnnxNode, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
 from graphc.ir import Value
@@ -50,7 +51,7 @@ def _measured_shape(emit: SizeEmit, x: Value, wanted: Value, allowzero: bool) ->
     wanted = emit(Where(), open_ended, rest, wanted)
     shape = tuple(emit.dims(wanted, "the shape", low=0))
     emit(Measure(x.type.size, f"the number of elements of {emit.base}"), emit(Reduce("prod", (0,), True), wanted))
-    numbers = emit(Range(0, product(shape), 1, I64))
+    numbers = cut(emit, emit(Range(0, product(shape), 1, I64)), 0, 0, product(shape))
     return to_shape(emit, emit(Gather(0), to_shape(emit, x, (x.type.size,)), numbers), shape)
 
 
@@ -76,7 +77,8 @@ def squeeze(node: OnnxNode, emit: SizeEmit) -> Value:
     for axis in axes:
         if is_static(x.shape[axis]) and x.shape[axis] != 1:
             raise ModelError(f"axis {axis} of {x.type} does not have size 1")
-        refuse_unless(x.shape[axis] == 1, f"axis {axis} of {x.type} may have another size than 1")
+        if x.shape[axis] != 1:
+            raise ShapeError(f"axis {axis} of {x.type} may have another size than 1", [(x.shape[axis], 1)])
     return to_shape(emit, x, tuple(size for axis, size in enumerate(x.shape) if axis not in axes))
 
 
