@@ -233,6 +233,56 @@ def test_a_size_is_learned_where_two_meet_in_a_product():
         model.run(x=np.zeros((1, 7, 1, 2), np.float32))
 
 
+def test_a_quotient_that_is_rounded_down():
+    """As PyTorch's exporter writes it: one less where a rest is left and the signs differ, which those of sizes do not."""
+    net = Net(x=["b", 1, "h", "w"])
+    size, three = net("Squeeze", net.size("x", 3)), np.int64(3)
+    differ = net("Not", net("Equal", net("Sign", size), np.int64(1)))
+    less = net("And", differ, net("Cast", net("Mod", size, three), to=BOOL))
+    third = net("Sub", net("Div", size, three), net("Cast", less, to=INT64))
+    cut = net("Slice", "x", np.array([0]), net("Unsqueeze", third, np.array([0])), np.array([3]))
+    model = agree(net.model(cut), *SIZES)
+    assert str(model.outputs[0].shape[3]) == "(w//3)"
+
+
+def test_a_size_that_is_divided_by_one_that_may_be_zero():
+    """Windows of 4 words, of which short inputs have none: how wide they are is told when the model runs, and is then what is
+    known of the input."""
+    net = Net(x=["b", "n", 8])
+    windows = net("Div", net.size("x", 1), np.array([4]))
+    cut = net("Slice", "x", np.array([0]), net("Mul", windows, np.array([4])), np.array([1]))
+    width = net("Div", net("Mul", windows, np.array([8])), windows)
+    told = net("Reshape", cut, net.concat(net.size("x", 0), windows, 4, width))
+    rest = net("Slice", told, np.array([1]), np.array([2**62]), np.array([1]))
+    before = net("Slice", told, np.array([0]), np.array([-1]), np.array([1]))
+    known = net("Reshape", cut, net.concat(net.size("x", 0), windows, 4, 8))
+    agree(
+        net.model(net("Add", told, known), net("Add", rest, before)),
+        {"b": 2, "n": 4},
+        {"b": 1, "n": 7},
+        {"b": 1, "n": 21},
+    )
+
+
+def test_rows_of_an_input_have_whole_patches():
+    """Patches of 3 x 4 numbers: the last axis has whole ones, whatever the number of rows is."""
+    net = Net(x=["n", "f"])
+    patches = net("Reshape", "x", np.array([-1, 3, 4]))
+    model = agree(net.model(net("ReduceMax", patches, np.array([2]))), {"n": 5, "f": 12}, {"n": 1, "f": 36})
+    with pytest.raises(InputError, match=r"x: axis 1 has size 8, must be at least 12 \(f\)"):
+        model.run(x=np.zeros((3, 8), np.float32))
+
+
+def test_a_row_that_is_taken_out_must_be_there():
+    """As `x[1:][0]`, of which only an input with two rows has one."""
+    net = Net(x=["n", 3])
+    rest = net("Slice", "x", np.array([1]), np.array([2**62]), np.array([0]))
+    row = net("Squeeze", net("Slice", rest, np.array([0]), np.array([1]), np.array([0])), np.array([0]))
+    model = agree(net.model(net("Mul", "x", row)), {"n": 2}, {"n": 7})
+    with pytest.raises(InputError, match=r"x: axis 0 has size 1, must be at least 2 \(n\)"):
+        model.run(x=np.zeros((1, 3), np.float32))
+
+
 def test_where_a_table_ends_is_found_however_long_the_input_then_is():
     """A frame of each 320 samples, and positions of 20 frames from the middle of a table, as Wav2Vec2-Conformer has them."""
     net = Net(x=["b", 1, "time"])
@@ -346,7 +396,9 @@ def test_what_a_mask_counts_twice_is_one_number():
     values = net("Slice", values, np.array([0]), net.size(places, 0))
     model = agree(net.model(net("ScatterND", net("Sub", "x", "x"), places, values)), {"n": 1}, {"n": 5}, {"n": 300})
     np.testing.assert_array_equal(next(iter(model.run(x=np.full(3, -1, np.float32)).values())), 0)
-    with pytest.raises(InputError, match="more or fewer elements"):  # what is not a number is put, but not taken
+    with pytest.raises(
+        InputError, match=r"the count of t5_0 is 2, must be 1 \(t1_0_count\)"
+    ):  # what is not a number is put, but not taken
         model.run(x=np.array([np.nan, 1], np.float32))
 
 
@@ -401,6 +453,46 @@ def test_a_row_is_written_where_a_mask_says_so(rows):
     row = np.arange(3, dtype=np.float32)
     updates = net("Reshape", net("Expand", row, net.concat(count, 3)), np.array([-1]))
     check_written(net, rows, net("ScatterND", "x", places, updates), lambda _: row)
+
+
+def between(net, start, end):
+    """Rows from one number to another."""
+    return net("Gather", "x", net("Range", net("Squeeze", start), net("Squeeze", end), np.int64(1)), axis=0)
+
+
+def sliced(net, start, end):
+    return net("Slice", "x", start, end, np.array([0]))
+
+
+@pytest.mark.parametrize("rows_of", [between, sliced], ids=lambda rows_of: rows_of.__name__)
+@pytest.mark.parametrize("rows", ["n", 16])
+def test_groups_of_rows_that_are_joined_again_are_all_rows(rows, rows_of):
+    """As mixtures of experts are exported: groups end where a running sum of counts says, and have all rows together."""
+    net = Net(x=[rows, 3])
+    net.inputs.append(helper.make_tensor_value_info("counts", INT64, [12]))
+    ends = net("Split", net("CumSum", "counts", np.int64(0)), outputs=12, num_outputs=12)
+    starts = [np.array([0]), *ends]
+    groups = [net("Mul", rows_of(net, *pair), np.float32(n)) for n, pair in enumerate(zip(starts, ends, strict=False))]
+    model = graphc.compile(net.model(net("Add", net("Concat", *groups, axis=0), "x")), threads=1)
+    generator = np.random.default_rng(0)
+    for count in (16,) if rows == 16 else (16, 1, 40):
+        x = generator.standard_normal((count, 3), dtype=np.float32)
+        for counts in (generator.multinomial(count, np.full(12, 1 / 12)), np.eye(12, dtype=np.int64)[7] * count):
+            (got,) = model.run(x=x, counts=counts).values()
+            np.testing.assert_array_equal(got, x * np.repeat(np.arange(12, dtype=np.float32), counts)[:, None] + x)
+    with pytest.raises(InputError, match=r"the length of t\d+_0 is 2, must be 3"):
+        model.run(x=x, counts=np.r_[np.ones(10, np.int64), len(x) - 13, 2])
+
+
+def test_what_a_run_tells_is_called_as_the_size_of_an_input_that_it_must_be():
+    net = Net(x=["n", 3])
+    net.inputs.append(helper.make_tensor_value_info("counts", INT64, [1]))
+    model = graphc.compile(net.model(net("Concat", net("Split", "x", "counts", axis=0), "x", axis=1)), threads=1)
+    assert str(model.inputs[0].shape[0]) == "n"
+    x = np.ones((5, 3), np.float32)
+    np.testing.assert_array_equal(next(iter(model.run(x=x, counts=np.array([5])).values())), np.hstack([x, x]))
+    with pytest.raises(InputError, match=r"the sizes of the parts of t0_0 is 4, must be 5 \(n\)"):
+        model.run(x=x, counts=np.array([4]))
 
 
 @pytest.mark.parametrize("operator", ["Add", "Sub", "Mul"])

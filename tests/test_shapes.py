@@ -156,6 +156,15 @@ def test_differences_of_related_sizes_have_bounds():
     assert upper_bound(H % 4 - H) == 0
     assert dim_min(ceil_div(H, 2), H) == ceil_div(H, 2)
     assert dim_max(H - dim_min(H, W), 0) == H - dim_min(H, W)
+    assert dim_min(dim_min(H, W), dim_min(H, dim_min(H, W) + 5)) == dim_min(H, W)
+    assert lower_bound((H - dim_min(H, 5)) * W) == 0
+
+
+def test_the_smaller_and_the_larger_of_two_sizes_are_the_same_however_they_are_written():
+    assert dim_max(H // 4 - 1, 0) == H // 4 - dim_min(H // 4, 1)
+    assert dim_max(H, W) + dim_min(H, W) == H + W
+    assert dim_min(H + 2, W + 2) == dim_min(W, H) + 2
+    assert dim_min(H, W) != dim_max(H, W)
 
 
 def test_a_symbol_may_be_bound_to_another():

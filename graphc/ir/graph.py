@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -216,15 +216,19 @@ class Graph:
             node.inputs = [replacement(value) for value in node.inputs]
         self.outputs = [replacement(value) for value in self.outputs]
 
+    def given_sizes(self) -> set[str]:
+        """The names of the size symbols that inputs have. What a run tells of one of these is an assertion."""
+        return names_in(tuple(value.type for value in self.inputs))
+
     def prune(self) -> None:
         """Drop the nodes whose results nothing reads and whose sizes nothing mentions, but for assertions."""
-        live = set(self.outputs)
+        live, given = set(self.outputs), self.given_sizes()
         sizes = any(node.op.binds for node in self.nodes)
         mentioned = names_in(tuple(value.type for value in self.outputs)) if sizes else set[str]()
         kept: list[Node] = []
         for node in reversed(self.nodes):
             used = any(value in live for value in node.outputs) or not mentioned.isdisjoint(node.op.binds)
-            if used or node.op.asserts:
+            if used or node.op.asserts or not given.isdisjoint(node.op.binds):
                 live.update(node.inputs)
                 kept.append(node)
                 if sizes:
@@ -239,13 +243,14 @@ class Graph:
         return "\n".join([*lines, f"  return {', '.join(results)}"])
 
 
-def measured_first(nodes: Sequence[Node]) -> list[Node]:
-    """The nodes in an order in which each comes after those that it reads and those that bind its sizes: theirs, as far as it can
-    be. A size that is known to be twice another may be had by nodes that are made before the other is measured.
+def measured_first(nodes: Sequence[Node], given: Set[str] = frozenset()) -> list[Node]:
+    """The nodes in an order in which each comes after those that it reads and those that bind its sizes, but for those that are
+    given: theirs, as far as it can be. A size that is known to be twice another may be had by nodes that are made before the
+    other is measured.
 
     Raises ShapeError for a size that depends on what has it.
     """
-    binding = {name: node for node in reversed(nodes) for name in node.op.binds}
+    binding = {name: node for node in reversed(nodes) for name in node.op.binds if name not in given}
     made = {value: node for node in nodes for value in node.outputs} if binding else {}
     order: list[Node] = []
     placed: dict[Node, bool] = {}

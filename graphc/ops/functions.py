@@ -156,7 +156,8 @@ UNARY: dict[str, UnaryFunction] = {
     # Half to even, as rint rounds; ggml_round rounds half away from zero.
     "Round": UnaryFunction(FLOATS, np.round, "rint", dims=lambda a: a),
     # ggml_sgn gives 0 for NaN.
-    "Sign": UnaryFunction(NUMBERS, np.sign, lambda k, x: k.select(x > 0, 1, k.select(x < 0, -1, x))),
+    "Sign": UnaryFunction(NUMBERS, np.sign, lambda k, x: k.select(x > 0, 1, k.select(x < 0, -1, x)),
+                          dims=lambda a: int(a > 0) - int(a < 0)),
     "Not": UnaryFunction(BOOLEANS, np.logical_not, lambda k, x: x.not_()),
     "BitwiseNot": UnaryFunction(INTEGERS, np.invert, lambda k, x: ~x),
     "IsNaN": UnaryFunction(FLOATS, np.isnan, lambda k, x: x.ne(x), gives=BOOL),

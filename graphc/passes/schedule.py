@@ -11,19 +11,21 @@ from graphc.ops.control import Control
 
 
 def schedule(graph: Graph) -> None:
-    """Order the nodes by stages, in place: what a backend computes, then what the host does with it."""
+    """Order the nodes by stages, in place: what a backend computes, then what the host does with it, of which each may be what
+    the next needs."""
     if not any(isinstance(node.op, Control) for node in graph.nodes):
         return
-    known: dict[Value, int] = {}
-    measured: dict[str, int] = {}
+    given = graph.given_sizes()
+    known: dict[Value, tuple[int, bool]] = {}
+    measured: dict[str, tuple[int, bool]] = {}
     places: dict[Node, tuple[int, bool]] = {}
     for node in graph.nodes:
         host = isinstance(node.op, Control)
-        needed = [known.get(value, 0) for value in node.inputs]
+        needed = [known[value] for value in node.inputs if value in known]
         needed += [measured[name] for name in node.sizes() if name in measured]
-        stage = max(needed, default=0)
+        stage = max((stage + (by_host and not host) for stage, by_host in needed), default=0)
         places[node] = (stage, host)
-        known.update(dict.fromkeys(node.outputs, stage + host))
-        for name in node.op.binds:
-            measured.setdefault(name, stage + 1)
+        known.update(dict.fromkeys(node.outputs, places[node]))
+        for name in (name for name in node.op.binds if name not in given):
+            measured.setdefault(name, places[node])
     graph.nodes.sort(key=places.__getitem__)

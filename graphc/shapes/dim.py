@@ -241,6 +241,11 @@ def is_static(*dims: Dim) -> bool:
     return all(not isinstance(dim, Expr) for dim in dims)
 
 
+def is_polynomial(dim: Dim) -> bool:
+    """True if there are no functions in the dim, but symbols alone."""
+    return all(atom.kind == "symbol" for monomial, _ in _terms(dim) for atom in monomial)
+
+
 def static_shape(shape: Iterable[Dim]) -> tuple[int, ...] | None:
     """The shape as plain integers, or None if a size is symbolic."""
     dims = tuple(shape)
@@ -632,14 +637,22 @@ RELAXED = 3
 
 @lru_cache(maxsize=1 << 16)
 def _least(dim: Dim, depth: int) -> int | None:
-    """A lower bound: that of the interval, or a better one where `h - min(h, w)` is at least `h - h`."""
+    """A lower bound: that of the interval, or a better one where `h - min(h, w)` is at least `h - h`, or where all terms have a
+    factor that is never negative."""
     bounds = [_interval(dim)[0]]
-    for monomial, coefficient in _terms(dim) if depth else ():
+    terms = _terms(dim) if depth else ()
+    for monomial, coefficient in terms:
         if len(monomial) == 1:
             rest = dim - coefficient * _atom(monomial[0])
-            for term, divisor in _below(monomial[0], coefficient):
-                least = _least(divisor * rest + term, depth - 1)
-                bounds.append(None if least is None else -(-least // divisor))
+            for below, divisor in _below(monomial[0], coefficient):
+                leasts = [_least(divisor * rest + term, depth - 1) for term in below]
+                known = [-(-least // divisor) for least in leasts if least is not None]
+                bounds.append(min(known) if len(known) == len(leasts) else None)
+    for atom in dict.fromkeys(terms[0][0]) if len(terms) > 1 else ():
+        factor = _atom(atom)
+        quotient = _divide_exactly(dim, factor)
+        if quotient is not None and _at_least(factor, 0) and _not_negative(_least(quotient, depth - 1)):
+            bounds.append(0)
     if depth == RELAXED and (parts := _either(dim)):
         cases = [_least(part, depth) for part in parts]
         bounds.append(None if None in cases else min(case for case in cases if case is not None))
@@ -655,18 +668,26 @@ def _either(dim: Dim) -> tuple[Dim, ...]:
     return ()
 
 
-def _below(atom: Atom, coefficient: int) -> Iterable[tuple[Dim, int]]:
-    """What `coefficient * atom` is never below: simpler dims, each to be divided by a number."""
+def _below(atom: Atom, coefficient: int) -> Iterable[tuple[tuple[Dim, ...], int]]:
+    """What `coefficient * atom` is never below: the least of simpler dims, to be divided by a number."""
     if atom.kind == "symbol":
         return
     left, right = atom.args
-    if atom.kind == ("min" if coefficient < 0 else "max"):
-        yield coefficient * left, 1
-        yield coefficient * right, 1
+    if atom.kind in ("min", "max"):
+        sides = coefficient * left, coefficient * right
+        if atom.kind == ("min" if coefficient < 0 else "max"):  # it is the larger of the two
+            yield sides[:1], 1
+            yield sides[1:], 1
+        else:
+            yield sides, 1
     elif atom.kind == "//" and not isinstance(right, Expr) and right > 0:
-        yield (coefficient * left if coefficient < 0 else coefficient * (left - right + 1)), right
+        yield ((coefficient * left if coefficient < 0 else coefficient * (left - right + 1)),), right
     elif atom.kind == "%" and coefficient < 0 and _at_least(left, 0) and _at_least(right, 1):
-        yield coefficient * left, 1
+        yield (coefficient * left,), 1
+
+
+def _not_negative(bound: int | None) -> bool:
+    return bound is not None and bound >= 0
 
 
 def _at_least(dim: Dim, bound: int) -> bool:

@@ -9,11 +9,23 @@ themselves, and the runtime refuses other values in the input's own words.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from math import gcd
+from math import gcd, lcm
 from typing import TypeGuard
 
-from graphc.shapes.dim import Atom, Dim, Expr, bind, dim_min, integer, lower_bound, symbol, symbols, upper_bound
-from graphc.shapes.ranges import ANY, range_of
+from graphc.shapes.dim import (
+    Atom,
+    Dim,
+    Expr,
+    bind,
+    dim_min,
+    integer,
+    is_polynomial,
+    lower_bound,
+    symbol,
+    symbols,
+    upper_bound,
+)
+from graphc.shapes.ranges import ANY, SizeRange, range_of
 
 TRIED = 4096
 """Values of a symbol that are tried out."""
@@ -40,10 +52,12 @@ def learn(
     facts: dict[str, Dim],
     differ: Iterable[tuple[object, object]],
     order: Sequence[str] = (),
+    measured: Sequence[str] = (),
     batches: Collection[str] = (),
 ) -> bool:
     """Add to `facts` (what each symbol is, by name) what makes the first pair of sizes equal that can be. `order` are the symbols
-    of inputs: of those that could be told by others, the last is. `batches` are those of which 1 is the usual size.
+    of inputs, `measured` those that only a run tells: of those that could be told by others, the last is. `batches` are those of
+    inputs of which 1 is the usual size.
 
     Returns False if nothing simple does; the sizes then really do not fit.
     """
@@ -52,10 +66,12 @@ def learn(
         assert isinstance(right, int | Expr)
         found = (
             _one_symbol(left, right)
-            or _two_symbols(left, right)
+            or _two_symbols(left, right, measured)
             or _counted_twice(left, right, order)
+            or _left_over(left, right, measured)
             or _solved(left, right, order)
             or _alike(left, right, order)
+            or _divided(left, right, order)
             or _one_of_many(left, right, batches)
             or _counted_in_rows(left, right, order)
             or _square(left, right, order, batches)
@@ -126,13 +142,14 @@ def _last_that_fits(left: Dim, right: Dim, name: str, tried: int, multiple: int)
     return fits
 
 
-def _two_symbols(left: Dim, right: Dim) -> tuple[str, Dim] | None:
-    """A symbol as another name of the other side: of a symbol, or of an expression over other symbols.
+def _two_symbols(left: Dim, right: Dim, measured: Sequence[str] = ()) -> tuple[str, Dim] | None:
+    """A symbol as another name of the other side: of a symbol, or of an expression over other symbols. What only a run tells is
+    called as what an input tells.
 
     What is known of the symbol must follow from what is known of the other side; two symbols of different ranges are
     first narrowed to what both may be.
     """
-    for renamed, other in ((right, left), (left, right)):
+    for renamed, other in sorted(((right, left), (left, right)), key=lambda pair: str(pair[0]) not in measured):
         atom = symbols(renamed).get(str(renamed))
         if atom is None or atom.name in symbols(other):
             continue
@@ -181,7 +198,7 @@ def _counted_in_rows(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, 
 
 def _is_product(dim: Dim) -> TypeGuard[Expr]:
     """True for symbols times a number."""
-    return isinstance(dim, Expr) and len(dim.terms) == 1 and all(atom.kind == "symbol" for atom in dim.terms[0][0])
+    return isinstance(dim, Expr) and len(dim.terms) == 1 and is_polynomial(dim)
 
 
 def _solved(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, Dim] | None:
@@ -201,6 +218,18 @@ def _solved(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, Dim] | No
     return min(found, key=lambda each: (lower_bound(each[1]) or 0) < 1, default=None)
 
 
+def _left_over(left: Dim, right: Dim, measured: Sequence[str]) -> tuple[str, Dim] | None:
+    """A symbol that only a run tells, as what the others leave of a sum: groups of rows that are joined again are all rows that
+    there are, so the last group has the rest. When the model is run, the number that it counts must be that."""
+    atoms = symbols(left, right)
+    for name in (name for name in reversed(measured) if name in atoms):
+        for difference in (left - right, right - left):
+            dim = symbol_of(atoms[name]) + difference
+            if name not in symbols(dim):
+                return name, dim
+    return None
+
+
 def _alike(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, Dim] | None:
     """A symbol of which nothing is known as another name of one before it, if the two sizes are equal then: `min(mask, words) =
     words`, where the last of a mask are taken, is for masks as long as the words."""
@@ -212,6 +241,27 @@ def _alike(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, Dim] | Non
             if _equal(left, right, binding):
                 return name, symbol_of(atoms[other])
     return None
+
+
+def _divided(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, Dim] | None:
+    """A symbol of an input as a multiple of what its product with others is divided by, if the two sizes are equal then, whatever
+    the others are: patches as rows, of which the last axis has whole ones."""
+    atoms = symbols(left, right)
+    for name in (name for name in reversed(order) if name in atoms):
+        for divisor in sorted(_divisors(left, right), reverse=True):
+            known = range_of(atoms[name])
+            dim = SizeRange(known.low, known.high, lcm(known.multiple, divisor)).symbol(name)
+            others = {each: symbol_of(atom) for each, atom in atoms.items()}
+            if dim != others[name] and _equal(left, right, {**others, name: dim}):
+                return name, dim
+    return None
+
+
+def _divisors(*dims: Dim) -> set[int]:
+    """The numbers by which something is divided in the dims."""
+    atoms = {atom for dim in dims if isinstance(dim, Expr) for monomial, _ in dim.terms for atom in monomial}
+    found = {arg for atom in atoms if atom.kind == "//" for arg in atom.args[1:] if isinstance(arg, int)}
+    return found.union(*(_divisors(*atom.args) for atom in atoms))
 
 
 def _one_of_many(left: Dim, right: Dim, batches: Collection[str]) -> tuple[str, Dim] | None:

@@ -95,6 +95,10 @@ class Dimensions:
         """The symbols that inputs of several axes have as their first, and no input as another."""
         return self._first - self._later
 
+    def of_runs(self) -> list[str]:
+        """The symbols that only a run can tell, in the order in which they were made."""
+        return [name for name in self._taken if name in self.measured_symbols]
+
     def unused(self) -> list[str]:
         """The given names that the model does not have."""
         return sorted({*self._pinned, *self._ranges} - self._used)

@@ -23,14 +23,14 @@ from graphc.frontend.onnx.tensors import Unknown
 from graphc.ir import Graph, TensorType, Value
 from graphc.ir.graph import type_name
 from graphc.ir.numbers import has_parameter, pin
-from graphc.ir.types import FLOATS, I32, I64, INTEGERS
+from graphc.ir.types import BOOL, FLOATS, I32, I64, INTEGERS
 from graphc.ops.base import Emit, Op
 from graphc.ops.control import Measure
 from graphc.ops.indexing import Gather
 from graphc.ops.movement import Concat, Expand, Reshape, Slice
 from graphc.ops.pointwise import Binary, Cast
 from graphc.ops.sequences import Range
-from graphc.shapes import Dim, Expr, Undecidable, is_static, lower_bound
+from graphc.shapes import Dim, Expr, Undecidable, is_polynomial, is_static, lower_bound, static_shape
 
 MOST_MEASURED = 64
 """The most elements of a tensor that each become a size when the model runs."""
@@ -39,6 +39,9 @@ ANY_NUMBER = -(1 << 62)
 
 ARITHMETIC: dict[str, Callable[[Dim, Dim], Dim]] = {"Add": operator.add, "Sub": operator.sub, "Mul": operator.mul}
 """What is done with measured numbers as it is with sizes."""
+
+DECISIVE = {"And": False, "Or": True}
+"""What decides alone, whatever stands beside it."""
 
 LIMIT = 1 << 16
 """The most elements of a tensor that is computed while importing."""
@@ -56,6 +59,7 @@ class SizeEmit(Emit):
         """The numbers of the steps of the loops around, the outermost first."""
         self._observed = observed
         self._measured: dict[tuple[Value, int], Dim] = {}
+        self._lengths: dict[Dim, Dim] = {}
         self._least: dict[Value, int] = {}
         self._symbolic: dict[Value, np.ndarray] = {}
         self._foldable: set[Value] = set()
@@ -63,6 +67,8 @@ class SizeEmit(Emit):
 
     def all(self, op: Op, *inputs: Value, names: Sequence[str] = ()) -> tuple[Value, ...]:
         """Apply an operator; its results are known if its inputs are. Raises ShapeError and Refused."""
+        if (decided := self._decided(op, inputs)) is not None:
+            return (decided,)
         if all(value in self._foldable for value in inputs):
             results = self._evaluate(op, inputs)
             if results is not None:
@@ -185,6 +191,15 @@ class SizeEmit(Emit):
             self._measured[place] = self._new_size(value, what, low, high) if combined is None else combined
         return self._measured[place]
 
+    def length(self, size: Dim, start: Dim, end: Dim) -> Dim:
+        """A size of what lies between two places: a symbol of its own, where only a run can tell both. So it can be what others
+        leave of a sum (`max(end - start, 0)` rows of each group, all rows together)."""
+        if is_polynomial(size) or not (self.dimensions.is_measured(start) and self.dimensions.is_measured(end)):
+            return size
+        if size not in self._lengths:
+            self._lengths[size] = self._new_size(self._number(size, I64), "the length", 0, None)
+        return self._lengths[size]
+
     def _place(self, value: Value) -> tuple[Value, int]:
         """The tensor that the one element of a value was taken from, and its place there in row-major order."""
         place = 0
@@ -255,6 +270,15 @@ class SizeEmit(Emit):
 
     def _pin_help(self, value: Value) -> str:
         return PIN if value in self._symbolic else ""
+
+    def _decided(self, op: Op, inputs: Sequence[Value]) -> Value | None:
+        """The result that one input decides, where another depends on sizes: whether a quotient is negative and rounded up."""
+        if not isinstance(op, Binary) or op.name not in DECISIVE:
+            return None
+        decisive, (result,) = DECISIVE[op.name], op.infer(*(value.type for value in inputs))
+        decides = any(x.data is not None and x in self._foldable and np.all(x.data == decisive) for x in inputs)
+        shape = static_shape(result.shape)
+        return self._known(np.full(shape, decisive), BOOL) if decides and shape is not None else None
 
     def _evaluate(self, op: Op, inputs: Sequence[Value]) -> tuple[Value, ...] | None:
         """The results where they can be computed now, else None. Raises ShapeError."""

@@ -99,7 +99,7 @@ class Importer:
     def _in_order(self) -> list[Node]:
         """See `measured_first`. Raises ModelError."""
         try:
-            return measured_first(self._emit.nodes)
+            return measured_first(self._emit.nodes, self._graph.given_sizes())
         except ShapeError as error:
             raise ModelError(str(error)) from error
 

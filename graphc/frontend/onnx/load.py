@@ -58,7 +58,7 @@ def load(
             break
         except ModelError as error:
             before = dict(facts)
-            if not learn(facts, _misfit(error), dimensions.of_inputs(), dimensions.batches) or facts == before:
+            if not learn(facts, _misfit(error), *_kinds(dimensions)) or facts == before:
                 if dimensions.measures:  # other values of what is measured might fit
                     raise UnsupportedError([Problem("model", "sizes", str(error), unknown=True)]) from error
                 raise
@@ -77,6 +77,11 @@ def load(
     graph.example = example_sizes(model.metadata_props, graph.inputs)
     graph.about = _about(model)
     return graph
+
+
+def _kinds(dimensions: Dimensions) -> tuple[list[str], list[str], set[str]]:
+    """The symbols of inputs, those that only a run tells, and those of inputs' batches."""
+    return dimensions.of_inputs(), dimensions.of_runs(), dimensions.batches
 
 
 def _about(model: onnx_ir.Model) -> About:

@@ -9,6 +9,7 @@ import numpy as np
 from graphc.errors import ModelError
 from graphc.frontend.onnx.emit import LIMIT, SizeEmit, exact_objects
 from graphc.frontend.onnx.frame import Item
+from graphc.frontend.onnx.importers.movement import cut
 from graphc.frontend.onnx.importers.random import drawn
 from graphc.frontend.onnx.node import OnnxNode, fixed_size, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
@@ -80,7 +81,8 @@ def range_(node: OnnxNode, emit: SizeEmit) -> Value:
     bounds += emit.known_dims(values[2], "the step of the range")
     if len(bounds) != 3:
         raise ModelError("a bound of the range is not a scalar")
-    return emit(Range(bounds[0], bounds[1], bounds[2], dtype))
+    numbers = emit(Range(bounds[0], bounds[1], bounds[2], dtype))
+    return cut(emit, numbers, 0, 0, emit.length(numbers.shape[0], bounds[0], bounds[1]))
 
 
 def _whole(emit: SizeEmit, value: Value) -> Dim | None:

@@ -100,6 +100,7 @@ def slice_(node: OnnxNode, emit: SizeEmit) -> Value:
         first[axis], sizes[axis] = slice_range(x.shape[axis], start, end, step)
         if emit.dimensions.is_measured(start) and step == 1 and is_static(end - start):
             sizes[axis] = max(end - start, 0)  # as many rows as the model says, from wherever; not fewer at the end
+        sizes[axis] = emit.length(sizes[axis], start, end)
         strides[axis] = step
     if tuple(sizes) == x.shape and all(start == 0 for start in first) and all(step == 1 for step in strides):
         return x

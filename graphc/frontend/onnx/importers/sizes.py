@@ -51,7 +51,7 @@ def _measured_shape(emit: SizeEmit, x: Value, wanted: Value, allowzero: bool) ->
     wanted = emit(Where(), open_ended, rest, wanted)
     shape = tuple(emit.dims(wanted, "the shape", low=0))
     emit(Measure(x.type.size, f"the number of elements of {emit.base}"), emit(Reduce("prod", (0,), True), wanted))
-    numbers = emit(Range(0, product(shape), 1, I64))
+    numbers = cut(emit, emit(Range(0, product(shape), 1, I64)), 0, 0, product(shape))
     return to_shape(emit, emit(Gather(0), to_shape(emit, x, (x.type.size,)), numbers), shape)
 
 

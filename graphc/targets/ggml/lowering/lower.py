@@ -24,7 +24,7 @@ from graphc.kernels.use import KernelUse
 from graphc.ops.base import Emit, Op
 from graphc.ops.control import Control
 from graphc.ops.indexing import RowNumbers
-from graphc.ops.movement import Reshape
+from graphc.ops.movement import Concat, Reshape
 from graphc.ops.pointwise import Cast
 from graphc.passes.fold import FOLD_BYTES
 from graphc.shapes import Dim, Expr, Undecidable, lower_bound, product, static_shape, upper_bound
@@ -286,7 +286,10 @@ class NodeBuilder(Builder):
 
 
 def something_from_nothing(node: Node) -> bool:
-    """True if an input may have no elements while a result has some: a sum of nothing, or something beside it."""
+    """True if an input may have no elements while a result has some: a sum of nothing. (Something beside it is joined to it by
+    calls that look for each element whether it is there.)"""
+    if isinstance(node.op, Concat):
+        return False
     absent = {
         size for value in node.inputs for size in value.shape if isinstance(size, Expr) and lower_bound(size) == 0
     }
