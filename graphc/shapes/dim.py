@@ -508,6 +508,7 @@ def _plain(dim: Dim) -> Dim:
     return _rewritten(dim, _plain_atom)
 
 
+@lru_cache(maxsize=1 << 14)
 def _plain_atom(atom: Atom) -> Dim:
     if atom.kind == "symbol":
         return _atom(atom)
@@ -583,7 +584,7 @@ def _largest(dims: Sequence[Dim]) -> Dim:
 
 
 def _never_above(dim: Dim, other: Dim) -> bool:
-    high = upper_bound(_sum((dim, 1), (other, -1)))
+    high = _interval(_sum((dim, 1), (other, -1)))[1]
     return high is not None and high <= 0
 
 

@@ -71,7 +71,7 @@ def learn(
             or _left_over(left, right, measured)
             or _solved(left, right, order)
             or _alike(left, right, order)
-            or _divided(left, right, order)
+            or _divided(left, right, [name for name in order if name not in batches])
             or _one_of_many(left, right, batches)
             or _counted_in_rows(left, right, order)
             or _square(left, right, order, batches)
