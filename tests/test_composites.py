@@ -13,6 +13,7 @@ from graphc.ggml_library import ggml
 from graphc.ir.types import F32
 from graphc.kernels.use import KernelUse
 from graphc.ops.activations import Clip, LeakyRelu
+from graphc.ops.pointwise import Unary
 from graphc.targets.ggml.lowering.builder import Builder
 from graphc.targets.ggml.lowering.compose import composed, expanded
 from graphc.targets.ggml.program.composites import COMPOSITES
@@ -109,6 +110,7 @@ ACTIVATIONS = {
     "gate": ("graphc_gate", (None, 0.5, 0.1)),
     "clip": (Clip(-0.5, 0.75), ()),
     "leaky_relu": (LeakyRelu(0.1), ()),
+    "mish": (Unary("Mish"), ()),
 }
 """What is an activation of what is before it: a call, or an operator that a kernel computes."""
 

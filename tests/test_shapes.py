@@ -165,6 +165,11 @@ def test_the_smaller_and_the_larger_of_two_sizes_are_the_same_however_they_are_w
     assert dim_max(H, W) + dim_min(H, W) == H + W
     assert dim_min(H + 2, W + 2) == dim_min(W, H) + 2
     assert dim_min(H, W) != dim_max(H, W)
+    fourfold = symbol("fourfold", multiple=4)
+    assert dim_min(32, fourfold) // 2 == 2 * (dim_min(32, fourfold) // 4)
+    assert dim_max(256, H) - dim_max(H - 256, 0) == 256
+    few = symbol("few", 0, 501)
+    assert dim_max(few - dim_min(501, H), 0) == dim_max(few - H, 0)
 
 
 def test_a_symbol_may_be_bound_to_another():

@@ -615,7 +615,10 @@ def _choose(kind: str, a: Dim, b: Dim) -> Dim:
         return smaller
     if low is not None and low >= 0:
         return larger
-    return _atom(Atom(kind, "", tuple(sorted((a, b), key=str))))
+    common = gcd(*(coefficient for dim in (a, b) for _, coefficient in _terms(dim)))
+    if common > 1:
+        a, b = (_normal({monomial: coefficient // common for monomial, coefficient in _terms(dim)}) for dim in (a, b))
+    return common * _atom(Atom(kind, "", tuple(sorted((a, b), key=str))))
 
 
 def _only_atom(dim: Dim) -> Atom | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from graphc.ir.graph import type_name
 from graphc.ir.types import F32
 from graphc.kernels.use import KernelUse
 from graphc.shapes import Dim
@@ -90,9 +91,7 @@ def with_lines_as_images(program: Program) -> Program:
 def is_activation(program: Program, call: Call) -> bool:
     """True for a kernel of an activation of float32: the same, whatever the order of its elements."""
     use = program.kernels[call.kernel] if call.kernel >= 0 else None
-    return (
-        use is not None and type(use.op).__name__ in KERNELS and use.dtype == F32 and use.inputs == ((F32, use.shape),)
-    )
+    return use is not None and type_name(use.op) in KERNELS and use.dtype == F32 and use.inputs == ((F32, use.shape),)
 
 
 def kernel_of_shape(program: Program, call: Call, shape: tuple[Dim, ...], x: Arg) -> Tensor:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from graphc.ir.graph import type_name
 from graphc.ir.types import F32
 from graphc.targets.ggml.program.composites.composite import COMPOSITES, PREFIX, ActivationOrNone, Expansion, composite
 from graphc.targets.ggml.program.rules import require
@@ -112,17 +113,18 @@ ACTIVATIONS = frozenset({relu, sigmoid, hard_swish, tanh, elu, exp, sin, cos, ge
 """The composites that products and convolutions do by themselves, if nothing is multiplied with them."""
 
 KERNELS: Mapping[str, Callable[[Any], Activation]] = {
-    "Clip": lambda op: Activation("clip", (-inf if op.low is None else op.low, inf if op.high is None else op.high)),
-    "LeakyRelu": lambda op: Activation("leaky_relu", (op.alpha,)),
+    "clip": lambda op: Activation("clip", (-inf if op.low is None else op.low, inf if op.high is None else op.high)),
+    "leakyrelu": lambda op: Activation("leaky_relu", (op.alpha,)),
+    "mish": lambda op: Activation("mish"),
 }
-"""The operators that are an activation where a kernel computes them, by the names of their classes."""
+"""The operators that are an activation where a kernel computes them, by their `type_name`."""
 
 
 def activation_of(call: Call, kernels: Sequence[KernelUse]) -> Activation | None:
     """The activation that a call of a program with these kernels is; None if it is none."""
     if call.kernel >= 0:
         use = kernels[call.kernel]
-        known = KERNELS.get(type(use.op).__name__)
+        known = KERNELS.get(type_name(use.op))
         return replace(known(use.op), kernel=call.kernel) if known and use.dtype == F32 else None
     if call.function not in ACTIVATIONS or any(isinstance(arg, Tensor) for arg in call.args[1:]):
         return None

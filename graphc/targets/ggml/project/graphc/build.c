@@ -37,7 +37,7 @@ void graphc_builder_beside(struct graphc_builder * b, const struct ggml_tensor *
 
 const struct graphc_activation * graphc_builder_activation(struct graphc_builder * b, const char * name, float first, float second) {
     static const char * const names[] = {"", "relu", "gelu", "silu", "gate", "sigmoid", "hard_swish", "clip", "leaky_relu",
-                                         "tanh", "elu", "exp", "sin", "cos"};
+                                         "tanh", "elu", "exp", "sin", "cos", "mish"};
     for (size_t i = 1; i < sizeof names / sizeof *names; ++i) {
         if (!same(name, names[i])) continue;
         struct graphc_activation * made = (struct graphc_activation *) keep(b, sizeof *made);

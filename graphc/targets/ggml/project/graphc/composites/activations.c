@@ -2,6 +2,8 @@
 
 #include "../composite.h"
 
+#include <math.h>
+
 typedef tensor * one_operand(struct ggml_context *, tensor *);
 typedef tensor * two_operands(struct ggml_context *, tensor *, tensor *);
 
@@ -15,6 +17,12 @@ static tensor * gated_by_ggml(builder * b, two_operands * split, one_operand * a
     return times(b, alone(b->context, x), other);
 }
 
+/// x tanh(log(1 + exp(x))).
+static float mish_of(float x) {
+    const float power = expf(x > 20 ? 20 : x), above = power * (power + 2);
+    return x * (above / (above + 2));
+}
+
 /// A thread's share of what ggml has no function for.
 static void activate_one_by_one(tensor * dst, int ith, int nth, void * userdata) {
     const struct graphc_activation * how = (const struct graphc_activation *) userdata;
@@ -23,6 +31,7 @@ static void activate_one_by_one(tensor * dst, int ith, int nth, void * userdata)
     float * y = (float *) dst->data;
     for (int64_t i = count * ith / nth; i < count * (ith + 1) / nth; ++i) {
         if (how->function == GRAPHC_LEAKY_RELU) y[i] = x[i] < 0 ? x[i] * how->a : x[i];
+        else if (how->function == GRAPHC_MISH) y[i] = mish_of(x[i]);
         else y[i] = x[i] <= how->a ? how->a : x[i] >= how->b ? how->b : x[i];
     }
 }

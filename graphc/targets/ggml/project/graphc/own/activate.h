@@ -62,6 +62,12 @@ static inline vector hyperbolic_tangent(vector x) {
     return choose(square < 0.390625f, polynomial(square, coefficients, 5) * square * x + x, far);
 }
 
+/// x tanh(log(1 + exp(x))), as a fraction of powers: tanh(log(y)) is (y^2 - 1) / (y^2 + 1).
+static inline vector mish(vector x) {
+    const vector power = power_of_e(between(x, -87, 20)), above = power * (power + 2.0f);  // far above 0, it is x
+    return x * (above / (above + 2.0f));
+}
+
 /// Numbers up to which `wave` is exact: a quarter turn times what they have of it is a sum of exact products.
 #define MOST_TURNED 8192.0f
 
@@ -106,6 +112,7 @@ static inline __attribute__((always_inline)) vector activated(int function, vect
         case GRAPHC_EXP: return exponential_of_any(x);
         case GRAPHC_SIN: return wave(x, false);
         case GRAPHC_COS: return wave(x, true);
+        case GRAPHC_MISH: return mish(x);
         default: return x;
     }
 }
@@ -163,6 +170,7 @@ static __attribute__((noinline, unused)) void activate(const struct graphc_activ
         case GRAPHC_EXP: activate_by(GRAPHC_EXP, s, from, other, count, to); break;
         case GRAPHC_SIN: activate_waves(GRAPHC_SIN, s, from, other, count, to); break;
         case GRAPHC_COS: activate_waves(GRAPHC_COS, s, from, other, count, to); break;
+        case GRAPHC_MISH: activate_by(GRAPHC_MISH, s, from, other, count, to); break;
         case GRAPHC_LOG: activate_simply(GRAPHC_LOG, from, count, to); break;
         case GRAPHC_SQRT: activate_simply(GRAPHC_SQRT, from, count, to); break;
         default: break;

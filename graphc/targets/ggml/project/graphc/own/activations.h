@@ -24,6 +24,7 @@ enum graphc_activation_function {
     GRAPHC_EXP,
     GRAPHC_SIN,
     GRAPHC_COS,
+    GRAPHC_MISH,        // x tanh(log(1 + exp(x)))
     GRAPHC_LOG,   // this and the next only by themselves
     GRAPHC_SQRT,
 };

@@ -65,17 +65,29 @@ static inline __attribute__((always_inline)) void run_of(int count, int columns,
     }
 }
 
-/// A pixel, of a kernel of any width, of whose columns some are met, `right` elements from one to the next.
-static void any_pixel(const struct pixels * p, int columns, int64_t right) {
+/// The same of a kernel of any width, of whose columns some are met, `right` elements from one to the next; the pixels read what is `apart`.
+static inline __attribute__((always_inline)) void any_of(int count, const struct pixels * p, int columns, int64_t right, int64_t apart) {
     for (int v = 0; v < p->vectors; ++v) {
         const int64_t channel = v + 1 < p->vectors ? v * WIDTH : p->last;
-        vector sum = p->first == NULL ? all(0) : *(const unaligned *) (p->first + channel);
+        vector sums[MOST_OF_RUN];
+#pragma GCC unroll 8
+        for (int i = 0; i < count; ++i) sums[i] = p->first == NULL ? all(0) : *(const unaligned *) (p->first + channel);
         for (int y = 0; y < p->rows; ++y) {
             const float * from = p->from + y * p->below + channel, * kernel = p->kernel + y * p->line + v * WIDTH;
-            for (int x = 0; x < columns; ++x) sum = multiply_add(sum, *(const vector *) (kernel + x * MOST_VECTORS * WIDTH), *(const unaligned *) (from + x * right));
+            for (int x = 0; x < columns; ++x, from += right, kernel += MOST_VECTORS * WIDTH) {
+                const vector weight = *(const vector *) kernel;
+#pragma GCC unroll 8
+                for (int i = 0; i < count; ++i) sums[i] = multiply_add(sums[i], weight, *(const unaligned *) (from + i * apart));
+            }
         }
-        end_run(1, &sum, channel, p);
+        end_run(count, sums, channel, p);
     }
+}
+
+static __attribute__((noinline)) void any_pixel(const struct pixels * p, int columns, int64_t right) { any_of(1, p, columns, right, 0); }
+
+static __attribute__((noinline)) void any_pixels(const struct pixels * p, int columns, int64_t right, int64_t apart) {
+    any_of(MOST_OF_RUN, p, columns, right, apart);
 }
 
 typedef void (*run_function)(const struct pixels *);
@@ -129,7 +141,7 @@ static void convolve_line(const struct windows_of_channels * w, int64_t y, const
     const struct graphc_conv_2d_settings * s = w->s;
     const int64_t top = y * s->s1 - s->p1, upper = first_inside(top, s->d1, w->kh), lower = behind_inside(top, s->d1, w->kh, w->height);
     const bool known = s->d0 == 1 && s->s0 <= 2 && w->kw <= WIDEST_KNOWN && runs[w->kw][0][0][1] != NULL;
-    const int64_t high = known ? even_split(s->width, MOST_OF_RUN) : 1;
+    const int64_t high = known ? even_split(s->width, MOST_OF_RUN) : MOST_OF_RUN, reach = (w->kw - 1) * s->d0;
     const float * line = data + (top + upper * s->d1 - w->top) * w->width * w->pixels.step;
     struct pixels p = w->pixels;
     p.rows = (int) (lower - upper);
@@ -142,7 +154,10 @@ static void convolve_line(const struct windows_of_channels * w, int64_t y, const
             const bool edge = left < 0 || right > w->width;
             p.inside = (int) -left, p.outside = (int) min_of(w->width - left, INT32_MAX);
             runs[w->kw][s->s0 - 1][edge][count](&p);
+        } else if (count == MOST_OF_RUN && left >= 0 && left + (count - 1) * s->s0 + reach < w->width) {
+            any_pixels(&p, (int) w->kw, s->d0 * p.step, s->s0 * p.step);
         } else {
+            count = 1;
             const int64_t first = first_inside(left, s->d0, w->kw), behind = behind_inside(left, s->d0, w->kw, w->width);
             p.kernel += first * MOST_VECTORS * WIDTH, p.from += first * s->d0 * p.step;
             any_pixel(&p, (int) (behind - first), s->d0 * p.step);
