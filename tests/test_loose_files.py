@@ -14,6 +14,7 @@ import graphc
 from graphc.errors import InputError
 from graphc.frontend.onnx import load
 from graphc.shapes import symbol
+from graphc.targets.ggml.lowering.lower import lower
 
 RANDOM = np.random.default_rng(7)
 INT64, FLOAT, BOOL = TensorProto.INT64, TensorProto.FLOAT, TensorProto.BOOL
@@ -235,3 +236,21 @@ def test_what_a_loop_passes_on_is_known_inside() -> None:
     compiled = graphc.compile(proto, threads=1)
     for trips in (0, 1, 3):
         agrees(proto, compiled, x=floats(2, 3), trips=np.array(trips))
+
+
+@pytest.mark.parametrize("pads", [[1, 1, 1, 1], [0, 0, 1, 1]])
+def test_images_that_may_be_empty_are_convolved_as_others(pads: list[int]) -> None:
+    """`(height - 1) // 4` lines of a small image are none, and so is what strides make of them. By a kernel that computes its
+    elements one by one, a convolution takes a hundred times as long."""
+    nodes = [
+        node("Conv", "x first", "a", pads=[1, 1, 1, 1]),
+        node("Conv", "a second", "b", pads=pads, strides=[4, 4]),
+        node("Conv", "b second", "y", pads=pads, strides=[2, 2]),
+    ]
+    constants = {"first": floats(4, 3, 4, 4) / 8, "second": floats(4, 4, 3, 3) / 8}
+    proto = model(nodes, [value("x", [1, 3, "height", "width"])], ["y"], constants)
+    program = lower(load(proto))
+    assert not any(call.kernel >= 0 for call in program.calls)
+    compiled = graphc.compile(proto, threads=1)
+    for height, width in ((33, 16), (17, 64)):
+        agrees(proto, compiled, x=floats(1, 3, height, width))

@@ -27,7 +27,7 @@ from graphc.ops.indexing import RowNumbers
 from graphc.ops.movement import Concat, Reshape
 from graphc.ops.pointwise import Cast
 from graphc.passes.fold import FOLD_BYTES
-from graphc.shapes import Dim, Expr, Undecidable, lower_bound, product, static_shape, upper_bound
+from graphc.shapes import Dim, Expr, Undecidable, bind, integer, lower_bound, product, static_shape, symbol, symbols
 from graphc.targets.ggml.lowering.builder import Builder
 from graphc.targets.ggml.lowering.dtypes import SMALL
 from graphc.targets.ggml.lowering.methods import Methods
@@ -296,14 +296,20 @@ def something_from_nothing(node: Node) -> bool:
     return any(not any(_is_part(size, other) for size in value.shape) for other in absent for value in node.outputs)
 
 
-MOST_TIMES = 64
-"""How many times larger than an input's size a result's is looked for."""
+TRIED = 256
+"""Values of a symbol that are tried out, where a size may be 0."""
 
 
 def _is_part(size: Dim, other: Dim) -> bool:
-    """True if a size is 0 wherever the other is: it is that, or never more than so many times that."""
-    most = 0 if size == other else upper_bound(size - MOST_TIMES * other)
-    return most is not None and most <= 0
+    """True if a size is 0 wherever the other is: it is that, or half of it, or one with a window around each."""
+    found = symbols(size, other)
+    if size == other or len(found) != 1:
+        return size == other
+    ((name, atom),) = found.items()
+    small = range(-(-max(atom.low, 0) // atom.multiple) * atom.multiple, TRIED, atom.multiple)
+    empty = [number for number in small if integer(other, {name: number}) == 0]
+    later = lower_bound(bind(other, {name: symbol(name, TRIED, atom.high, atom.multiple)}))
+    return all(integer(size, {name: number}) == 0 for number in empty) and later is not None and later > 0
 
 
 def row_number_inputs(graph: Graph) -> dict[Value, int]:
