@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from frontend_models import model, node, value
 
+from graphc.compiler import compile_program
 from graphc.ir.types import F32, TensorType
 from graphc.kernels.use import KernelUse
 from graphc.ops.activations import Clip, LeakyRelu
@@ -744,3 +746,24 @@ def test_several_kernels_for_each_channel_are_convolutions_of_single_channels():
     there, back = ["ggml_permute", "graphc_copy"], ["ggml_permute", "graphc_copy"]
     assert some.functions() == [*there, "graphc_conv_2d_last", "graphc_upscale", "graphc_conv_2d_last", *back]
     some.check()
+
+
+def test_a_free_batch_changes_no_order():
+    """The numbers of images are not known, but that of an image's pixels is: bottlenecks are held as those of one image are."""
+    nodes, constants = [node("Relu", "x", "x0")], {}
+    shapes = {"a": (64, 256, 1, 1), "b": (64, 64, 3, 3), "c": (256, 64, 1, 1)}
+    for block in range(5):
+        constants |= {name + str(block): np.ones(shape, np.float32) for name, shape in shapes.items()}
+        nodes += [
+            node("Conv", f"x{block} a{block}", f"p{block}"),
+            node("Relu", f"p{block}", f"q{block}"),
+            node("Conv", f"q{block} b{block}", f"r{block}", pads=[1, 1, 1, 1]),
+            node("Conv", f"r{block} c{block}", f"s{block}"),
+            node("Add", f"s{block} x{block}", f"x{block + 1}"),
+        ]
+    made = {}
+    for batch in (1, "batch"):
+        proto = model(nodes, [value("x", [batch, 256, 14, 14])], ["x5"], constants)
+        made[batch] = [call.function for call in composed(compile_program(proto)).calls]
+    assert made["batch"] == made[1]
+    assert "graphc_conv_2d_last" in made[1]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from graphc.ir.types import F32
 from graphc.kernels.use import KernelUse
-from graphc.shapes import Dim, product
+from graphc.shapes import Dim, lower_bound, product, symbols
 from graphc.targets.ggml.lowering.lines import FEW_PIXELS, is_activation, kernel_of_shape
 from graphc.targets.ggml.program.calls import CALLS
 from graphc.targets.ggml.program.composites.activations import ACTIVATIONS
@@ -315,7 +315,11 @@ class _Layouts:
             or any(each not in held and not self._is_for_means(each) for each in self.readers.get(index, ()))
         ]
         copied = sum([*read.values(), *written])
-        return isinstance(copied, int) and isinstance(products, int) and products >= WORTH_A_COPY * copied
+        batches = symbols(*(self.old.calls[index].result.ne[3] for index in held))
+        if not symbols(products, copied).keys() <= batches.keys():  # how many pixels images have is not known
+            return False
+        least = lower_bound(products - WORTH_A_COPY * copied)
+        return least is not None and least >= 0
 
     def _connected(self, calls: Iterable[int]) -> set[int]:
         """These calls, and those that take either order around them."""
