@@ -254,3 +254,20 @@ def test_images_that_may_be_empty_are_convolved_as_others(pads: list[int]) -> No
     compiled = graphc.compile(proto, threads=1)
     for height, width in ((33, 16), (17, 64)):
         agrees(proto, compiled, x=floats(1, 3, height, width))
+
+
+def test_an_axis_that_a_branch_drops_has_size_1_where_it_is_taken() -> None:
+    then = branch("then", node("Squeeze", "x last", "t"))
+    other = branch("other", node("ReduceSum", "x last", "e", keepdims=0))
+    nodes = [
+        node("ReduceSum", "x", "sum", keepdims=0),
+        node("Less", "sum zero", "negative"),
+        helper.make_node("If", ["negative"], ["y"], then_branch=then, else_branch=other),
+    ]
+    constants = {"zero": np.array(0, np.float32), "last": np.array([2])}
+    proto = model(nodes, [value("x", ["batch", 3, "length"])], [value("y", None)], constants)
+    compiled = graphc.compile(proto, threads=1)
+    for length, sign in ((1, -1), (1, 1), (4, 1)):
+        agrees(proto, compiled, x=sign * np.abs(floats(2, 3, length)))
+    with pytest.raises(InputError, match=r"axis 2 of what .* takes is 4, must be 1"):
+        compiled.run(x=-np.abs(floats(2, 3, 4)))

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from graphc.targets.ggml.lowering.builder import Builder
     from graphc.targets.ggml.program.tensor import Tensor
 
-SHORTEST_ROW = 16
-"""Elements of a row from which on it is worth while to copy it as a whole."""
+MERGED = 16
+"""Rows of fewer elements are padded as parts of the rows that they make together."""
 
 REPEATED_TYPES = ("F32", "F16", "BF16", "I32", "I16")
 """The types that ggml_repeat takes on every backend's fallback, the CPU."""
@@ -349,7 +349,7 @@ class Pad(Op):
             return inputs[0]
         if self.mode != "constant" or self.value != 0 or b.types[0].dtype not in names:
             return None
-        short = not touched[-1] and is_static(shape[-1]) and shape[-1] < SHORTEST_ROW  # rows that are copied one by one
+        short = not touched[-1] and is_static(shape[-1]) and shape[-1] < MERGED
         few = len(shape) <= MAX_RANK and not short
         groups = [1] * len(shape) if few else touched_groups(touched, touched, shape)
         x = b.cast(inputs[0], "F32")

@@ -649,7 +649,10 @@ def _least(dim: Dim, depth: int) -> int | None:
         if len(monomial) == 1:
             rest = dim - coefficient * _atom(monomial[0])
             for below, divisor in _below(monomial[0], coefficient):
-                leasts = [_least(divisor * rest + term, depth - 1) for term in below]
+                deeper = (
+                    depth if len(below) == 2 and depth == RELAXED else depth - 1
+                )  # a choice between two loses nothing
+                leasts = [_least(divisor * rest + term, deeper) for term in below]
                 known = [-(-least // divisor) for least in leasts if least is not None]
                 bounds.append(min(known) if len(known) == len(leasts) else None)
     for atom in dict.fromkeys(terms[0][0]) if len(terms) > 1 else ():
@@ -657,19 +660,7 @@ def _least(dim: Dim, depth: int) -> int | None:
         quotient = _divide_exactly(dim, factor)
         if quotient is not None and _at_least(factor, 0) and _not_negative(_least(quotient, depth - 1)):
             bounds.append(0)
-    if depth == RELAXED and (parts := _either(dim)):
-        cases = [_least(part, depth) for part in parts]
-        bounds.append(None if None in cases else min(case for case in cases if case is not None))
     return max((bound for bound in bounds if bound is not None), default=None)
-
-
-def _either(dim: Dim) -> tuple[Dim, ...]:
-    """Two dims of which it is the smaller, if that can be seen: `h - max(h, w)` is 0 or `h - w`."""
-    for monomial, coefficient in _terms(dim):
-        if len(monomial) == 1 and monomial[0].kind == ("max" if coefficient < 0 else "min"):
-            rest = dim - coefficient * _atom(monomial[0])
-            return tuple(rest + coefficient * arg for arg in monomial[0].args)
-    return ()
 
 
 def _below(atom: Atom, coefficient: int) -> Iterable[tuple[tuple[Dim, ...], int]]:

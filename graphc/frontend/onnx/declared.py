@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir
 
 from graphc.errors import ModelError
-from graphc.frontend.onnx.dims import NO_NAMES, Dimensions
+from graphc.frontend.onnx.dims import Dimensions, name_of
 from graphc.frontend.onnx.tensors import Refused, Unknown, element_type, same_type
 from graphc.ir import TensorType, Value
 from graphc.ir.types import STRING
@@ -29,9 +29,8 @@ def _dim(value: onnx_ir.Value, axis: int, dimensions: Dimensions) -> Dim:
     size = value.shape[axis]
     if isinstance(size, int):
         return size if size >= 0 else dimensions.unnamed(value.name or "input", axis)
-    if size.value is None or size.value in NO_NAMES:
-        return dimensions.unnamed(value.name or "input", axis)
-    return dimensions.named(size.value)
+    name = name_of(size)
+    return dimensions.unnamed(value.name or "input", axis) if name is None else dimensions.named(name)
 
 
 def placeholder(value: onnx_ir.Value) -> Value | None:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
+import onnx_ir
+
 from graphc.errors import InputError
 from graphc.shapes import Dim, Expr, bind, parse_dim, symbol, symbols
 from graphc.shapes.ranges import ANY, Size, SizeRange, parse_size
@@ -15,10 +17,15 @@ EXPRESSION = re.compile(r"[A-Za-z0-9_+*/%(), -]{1,200}")
 MAX_FACTOR = 4096
 """The largest number by which the sizes of an input may be multiples of a symbol."""
 
-NO_NAMES = frozenset({"", "?", "None", "-1"})
+NO_NAMES = frozenset({None, "", "?", "None", "-1"})
 """What exporters call dimensions that have no name, and need not be equal."""
 
 RESERVED = frozenset({"min", "max"})
+
+
+def name_of(size: int | onnx_ir.SymbolicDim) -> str | None:
+    """What the file calls a size; None for a number, and for one that has no name."""
+    return None if isinstance(size, int) or size.value in NO_NAMES else size.value
 
 
 class Dimensions:

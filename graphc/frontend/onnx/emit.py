@@ -19,7 +19,7 @@ from graphc.frontend.onnx.dims import Dimensions
 from graphc.frontend.onnx.node import PIN
 from graphc.frontend.onnx.observed import Observed
 from graphc.frontend.onnx.ratios import Ratio, is_known
-from graphc.frontend.onnx.tensors import Unknown
+from graphc.frontend.onnx.tensors import Refused, Unknown
 from graphc.ir import Graph, TensorType, Value
 from graphc.ir.graph import type_name
 from graphc.ir.numbers import has_parameter, pin
@@ -199,6 +199,18 @@ class SizeEmit(Emit):
         if size not in self._lengths:
             self._lengths[size] = self._new_size(self._number(size, I64), "the length", 0, None)
         return self._lengths[size]
+
+    def require(self, number: Value, wanted: Dim, what: str) -> None:
+        """Have a run refused in which the one element of a tensor, an integer or a bool, is not this; `what` names it. Raises
+        Refused if it never is."""
+        known = self.known(number)
+        element = None if known is None else known.reshape(()).item()
+        if not isinstance(element, Expr) and element is not None and not isinstance(wanted, Expr):
+            if element != wanted:
+                raise Refused(f"{what} is {int(element)}, must be {wanted}")
+            return
+        whole = number if number.dtype == I64 else self(Cast(I64), number)
+        self._node(Measure(wanted, what), self.materialized(whole))
 
     def _place(self, value: Value) -> tuple[Value, int]:
         """The tensor that the one element of a value was taken from, and its place there in row-major order."""

@@ -11,7 +11,7 @@ import onnx_ir
 
 from graphc.errors import InputError, ModelError, Problem, ShapeError, UnsupportedError
 from graphc.frontend.onnx.declared import other_shape
-from graphc.frontend.onnx.dims import NO_NAMES, Dimensions
+from graphc.frontend.onnx.dims import Dimensions, name_of
 from graphc.frontend.onnx.examples import example_sizes
 from graphc.frontend.onnx.importer import Importer
 from graphc.frontend.onnx.parameters import recover_parameters
@@ -69,10 +69,10 @@ def load(
     if unknown := dimensions.unused():
         names = ", ".join(dimensions.names()) or "none"
         raise InputError(f"the model has no dimension named {', '.join(unknown)}; it has: {names}")
+    found = {value.name: value for value in graph.outputs}
     for value in model.graph.outputs:
-        for found in graph.outputs:
-            if found.name == value.name and (reason := other_shape(value, found)):
-                warn(reason)
+        if value.name in found and (reason := other_shape(value, found[value.name])):
+            warn(reason)
     recover_parameters(graph)
     graph.example = example_sizes(model.metadata_props, graph.inputs)
     graph.about = _about(model)
@@ -100,7 +100,7 @@ def _about(model: onnx_ir.Model) -> About:
 def whole_sizes(model: onnx_ir.Model) -> set[str]:
     """What inputs call their sizes."""
     shapes = [value.shape for value in model.graph.inputs if value.shape is not None]
-    return {size.value for shape in shapes for size in shape if not isinstance(size, int) and size.value} - NO_NAMES
+    return {name for shape in shapes for size in shape if (name := name_of(size)) is not None}
 
 
 def _misfit(error: BaseException) -> tuple[tuple[object, object], ...]:

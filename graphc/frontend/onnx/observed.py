@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir
 
 from graphc.errors import InputError
-from graphc.frontend.onnx.dims import NO_NAMES
+from graphc.frontend.onnx.dims import name_of
 from graphc.frontend.onnx.frame import Item, ValueList
 from graphc.frontend.onnx.tensors import Refused, element_type, same_type
 from graphc.ir import Graph, TensorType, Value
@@ -84,13 +84,9 @@ class Observed:
         if len(shape) != array.ndim:
             raise InputError(f"the input {name} has {array.ndim} axes, must have {len(shape)}")
         for axis, size in enumerate(shape):
-            if isinstance(size, int):
-                known = size
-            elif size.value is None or size.value in NO_NAMES:
-                continue
-            else:
-                known = self._sizes.setdefault(size.value, array.shape[axis])
-            if known >= 0 and known != array.shape[axis]:
+            label = name_of(size)
+            known = size if label is None else self._sizes.setdefault(label, array.shape[axis])
+            if isinstance(known, int) and known >= 0 and known != array.shape[axis]:
                 raise InputError(f"the input {name}: axis {axis} has size {array.shape[axis]}, must be {known}")
 
     def look(self, value: Value) -> np.ndarray | None:

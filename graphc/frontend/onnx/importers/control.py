@@ -21,10 +21,10 @@ from graphc.ir import TensorType, Value
 from graphc.ir.graph import names_in
 from graphc.ir.types import BOOL, I64
 from graphc.ops.base import normalize_axis
-from graphc.ops.control import FOREVER, Body, If, Measure
+from graphc.ops.control import FOREVER, Body, If
 from graphc.ops.indexing import Gather
 from graphc.ops.movement import Concat, Expand, Slice, Transpose
-from graphc.ops.pointwise import Binary, Cast
+from graphc.ops.pointwise import Binary
 from graphc.shapes import Dim, product
 
 UNROLLED = 16
@@ -78,8 +78,7 @@ def as_number(emit: SizeEmit, value: Value, shape: tuple[Dim, ...]) -> Value:
 def _squeezed(node: OnnxNode, emit: SizeEmit, taken: bool) -> tuple[Item | None, ...]:
     """The branch whose results have fewer axes, where sizes say which one is taken: so PyTorch's older exporter writes `squeeze`,
     and what comes after it fits one of them. Runs with other sizes are refused."""
-    holds = emit(Cast(I64), scalar(emit, node.input(0)))
-    emit(Measure(int(taken), f"the condition of {emit.base}"), holds)
+    emit.require(node.input(0), int(taken), f"the condition of {emit.base}")
     return node.run(node.graph("then_branch" if taken else "else_branch"), ())
 
 
@@ -282,9 +281,7 @@ def _is_filler(body: ImportedBody, index: int, after: Value) -> bool:
 def _check_runs(emit: SizeEmit, trips: Value, going: Value) -> None:
     """Refuse runs in which a loop makes no step."""
     some = emit(Binary("Greater"), trips, emit.constant(0, like=trips))
-    runs = emit(Cast(I64), emit(Binary("And"), some, going))
-    if (known := emit.known(runs)) is None or known.item() != 1:
-        emit(Measure(1, f"whether {emit.base} makes a step"), runs)
+    emit.require(emit(Binary("And"), some, going), 1, f"whether {emit.base} makes a step")
 
 
 def _appended(state: Sequence[Item], results: Sequence[Item]) -> list[tuple[Value, ...]]:

@@ -14,7 +14,6 @@ from graphc.frontend.onnx.table import onnx_op
 from graphc.ir import Value
 from graphc.ir.types import I64
 from graphc.ops.base import broadcast_shapes, normalize_axis
-from graphc.ops.control import Measure
 from graphc.ops.indexing import Gather
 from graphc.ops.movement import Expand, Reshape, Slice
 from graphc.ops.pointwise import Binary, Where
@@ -50,7 +49,7 @@ def _measured_shape(emit: SizeEmit, x: Value, wanted: Value, allowzero: bool) ->
     rest = emit(Binary("Div"), emit.sizes([x.type.size]), emit(Binary("Max"), given, number(1)))
     wanted = emit(Where(), open_ended, rest, wanted)
     shape = tuple(emit.dims(wanted, "the shape", low=0))
-    emit(Measure(x.type.size, f"the number of elements of {emit.base}"), emit(Reduce("prod", (0,), True), wanted))
+    emit.require(emit(Reduce("prod", (0,), True), wanted), x.type.size, f"the number of elements of {emit.base}")
     numbers = cut(emit, emit(Range(0, product(shape), 1, I64)), 0, 0, product(shape))
     return to_shape(emit, emit(Gather(0), to_shape(emit, x, (x.type.size,)), numbers), shape)
 
@@ -93,7 +92,7 @@ def _of_size_1(emit: SizeEmit, x: Value, axis: int) -> Value:
         raise ModelError(f"axis {axis} of {x.type} does not have size 1")
     if emit.graph is emit.outermost and not emit.dimensions.is_measured(size):
         raise ShapeError(f"axis {axis} of {x.type} does not have size 1 for every value of the symbols", [(size, 1)])
-    emit(Measure(1, f"axis {axis} of what {emit.base} takes"), emit.sizes([size]))
+    emit.require(emit.size(size), 1, f"axis {axis} of what {emit.base} takes")
     return cut(emit, x, axis, 0, 1)
 
 
@@ -123,7 +122,7 @@ def expand(node: OnnxNode, emit: SizeEmit) -> Value:
 def _kept(emit: SizeEmit, number: Value, old: int) -> int:
     """The size of an axis that is not 1, where the number asks for it or for 1; anything else fails when the model runs."""
     stays = emit(Binary("Equal"), number, emit.constant(1, like=number))
-    emit(Measure(old, f"the shape of {emit.base}"), emit(Where(), stays, emit.constant(np.array([old], I64)), number))
+    emit.require(emit(Where(), stays, emit.constant(np.array([old], I64)), number), old, f"the shape of {emit.base}")
     return old
 
 
