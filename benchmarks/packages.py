@@ -130,9 +130,12 @@ CASES: Sequence[tuple[str, str, Callable[[], list[Inputs]]]] = (
     (
         "swift-f0==0.3.0",
         "*.onnx",
-        lambda: [{"audio": sound(1, n), "fmin": np.float32(60), "fmax": np.float32(2000)} for n in (16000, 40000)],
+        lambda: [
+            {"audio": sound(1, n), "fmin": np.array(60, np.float32), "fmax": np.array(2000, np.float32)}
+            for n in (16000, 40000)
+        ],
     ),
-    ("speechmos==0.0.1.1", "*dnsmos*/sig*.onnx", lambda: [{"input_1": sound(1, 144160)}]),
+    ("speechmos==0.0.1.1", "*/dnsmos_models/sig_bak_ovr.onnx", lambda: [{"input_1": sound(1, 144160)}]),
     (
         "speechmos==0.0.1.1",
         "*dnsmos_models/model_v8.onnx",
