@@ -37,6 +37,7 @@ from graphc.ops.selection import BestBoxes, NonZero
 from graphc.ops.sequences import CumProd, CumSum, EyeLike, Range, Trilu
 from graphc.ops.softmax import Hardmax, LogSoftmax, Softmax
 from graphc.ops.sorting import ArgMax, ArgMin, ArgSort, ArgSortRows, TopK
+from graphc.ops.trees import TreeEnsemble
 
 
 @dataclass(frozen=True)
@@ -224,6 +225,18 @@ USES: dict[str, list[Use]] = {
     "NonZero": [use(NonZero(5), x(2, 8))],
     "BestBoxes": [
         use(BestBoxes(3), BOXES, Input((1, 2, 8), F32), Input((1, 2, 8), I64), Input((), F32), Input((), F32))
+    ],
+    "TreeEnsemble": [
+        use(
+            TreeEnsemble(1),
+            x(2, 8),
+            weight(3),
+            Input((3, 4), I32),
+            Input((1,), I32),
+            Input((4,), I32),
+            Input((4,), I32),
+            weight(4),
+        )
     ],
     "Recurrent": [
         use(Recurrent("lstm"), x(9, 1, 1, 512), weight(1, 4, 129, 4, 32), Input((1,), I64), x(1, 1, 128), x(1, 1, 128))

@@ -34,6 +34,7 @@ from graphc.ops.scatter import REDUCTIONS, ScatterElements, ScatterND
 from graphc.ops.selection import BestBoxes, NonZero
 from graphc.ops.sequences import CumProd, CumSum, EyeLike, Range, Trilu
 from graphc.ops.sorting import ArgMax, ArgMin, ArgSort, ArgSortRows
+from graphc.ops.trees import TreeEnsemble
 from graphc.shapes import Dim, integer, product, symbol
 
 ALL = sorted(FLOATS | INTEGERS | {BOOL}, key=str)
@@ -453,6 +454,27 @@ def best_boxes(d: Draw) -> Sample:
     return BestBoxes(d.size(1, 9)), list(zip([boxes, scores, order, *limits], shapes, strict=True))
 
 
+def tree_ensemble(d: Draw) -> Sample:
+    """Nodes lead to later ones, or to leaves."""
+    rows, features, trees, targets = d.size(0, 9), d.size(1, 4), d.size(1, 3), d.number(1, 4)
+    dtype = d.pick([F32, F64])
+    count, leaves, weights = d.number(1, 6), d.number(1, 5), d.number(0, 9)
+    x = np.round(d.random.standard_normal(d.sizes((rows, features))), 0).astype(dtype)
+    x[d.random.random(x.shape) < 0.1] = np.nan
+    nodes = np.empty((count, 4), I32)
+    nodes[:, 0], nodes[:, 1] = d.random.integers(0, 16, count), d.random.integers(0, x.shape[1], count)
+    for place in range(count):
+        nodes[place, 2:] = d.random.integers(place + 1, count + leaves, 2)
+    nodes[:, 2:] = np.where(nodes[:, 2:] < count, nodes[:, 2:], count - 1 - nodes[:, 2:])
+    ends = np.sort(d.random.integers(0, weights + 1, leaves))
+    tables = [
+        d.random.integers(-2, 3, count).astype(dtype), nodes, d.random.integers(-leaves, count, d.sizes((trees,))[0]).astype(I32),
+        ends.astype(I32), d.random.integers(0, targets, weights).astype(I32), d.random.standard_normal(weights).astype(dtype),
+    ]  # fmt: skip
+    shapes = [(rows, features), (count,), (count, 4), (trees,), (leaves,), (weights,), (weights,)]
+    return TreeEnsemble(targets, d.pick(["add", "min", "max"])), list(zip([x, *tables], shapes, strict=True))
+
+
 def channels_last(d: Draw) -> Sample:
     shape = (d.size(), d.size(0, 70), *(d.size(0, 12) for _ in range(d.number(0, 3))))
     return ChannelsLast(), [(d.array(d.pick([U8, I8]), shape), shape)]
@@ -618,6 +640,7 @@ DRAWS: dict[str, Callable[[Draw], Sample]] = {
     "ArgSortRows": arg_sort_rows,
     "NonZero": non_zero,
     "BestBoxes": best_boxes,
+    "TreeEnsemble": tree_ensemble,
     "Recurrent": recurrent,
     "ScatterElements": scatter_elements,
     "ScatterND": scatter_nd,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from microsoft_nodes import OPSETS, Case, agrees, run_onnxruntime
+from onnx.reference import ReferenceEvaluator
 
 from graphc.errors import GraphcError, ModelError, UnsupportedError
 from graphc.frontend.onnx import load
@@ -145,7 +147,7 @@ def asked(random, rows=9, features=3):
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("combine", ["SUM", "AVERAGE"])
+@pytest.mark.parametrize("combine", ["SUM", "AVERAGE", "MIN", "MAX"])
 def test_regression_by_trees(seed, combine):
     random = np.random.default_rng(seed)
     trees = forest(random, seed + 1, 3, 3, (0, 1), "target")
@@ -159,6 +161,118 @@ def test_regression_by_trees(seed, combine):
             **trees,
         )
     )
+
+
+def test_features_of_double_precision():
+    """Which are compared as they are: 0.1 is not above the split, though it is as float32."""
+    trees = {name: each for name, each in NODES.items() if name != "nodes_values"}
+    proto = case("TreeEnsembleRegressor", [np.array([[0.1, 0], [np.nextafter(0.1, 1), 0]])], **trees).model()
+    split = onnx.numpy_helper.from_array(np.array([0.1, 0, 0]), "nodes_values_as_tensor")
+    proto.graph.node[0].attribute.append(onnx.helper.make_attribute("nodes_values_as_tensor", split))
+    for attribute in proto.graph.node[0].attribute:
+        if attribute.name == "target_weights":
+            attribute.name = "target_weights_as_tensor"
+            attribute.type, attribute.t.data_type = onnx.AttributeProto.TENSOR, onnx.TensorProto.DOUBLE
+            attribute.t.dims.append(1)
+            attribute.t.double_data.append(attribute.floats.pop())
+    feeds = {"x0": np.array([[0.1, 0], [np.nextafter(0.1, 1), 0]])}
+    found, there = interp.run(load(proto), feeds), run_onnxruntime(proto, feeds)
+    np.testing.assert_array_equal(found["y0"], [[1], [0]])
+    np.testing.assert_array_equal(there["y0"], found["y0"])
+
+
+def newer(random, trees, features, targets, dtype=np.float32, asked=range(7)):
+    """Attributes of TreeEnsemble: trees of some depth, whose nodes ask in all ways."""
+    columns = {name: [] for name in ("modes", "splits", "featureids", "truenodeids", "trueleafs", "falsenodeids", "falseleafs",
+                                     "missing_value_tracks_true")}  # fmt: skip
+    members, leaves, roots = [], [], []
+
+    def grow(left):
+        place = len(columns["modes"])
+        row = (
+            int(random.choice(asked)),
+            random.integers(-3, 4) / 2,
+            int(random.integers(features)),
+            0,
+            0,
+            0,
+            0,
+            int(random.integers(2)),
+        )
+        for name, number in zip(columns, row, strict=True):
+            columns[name].append(number)
+        if row[0] == 6:
+            members.extend([*random.choice([-1.5, -1, -0.5, 0.5, 1, 1.5], random.integers(1, 4)), np.nan])
+        for answer in ("true", "false"):
+            ends = left == 0 or random.random() < 0.2
+            if ends:
+                leaves.append((int(random.integers(targets)), random.standard_normal()))
+            columns[f"{answer}leafs"][place] = int(ends)
+            columns[f"{answer}nodeids"][place] = len(leaves) - 1 if ends else grow(left - 1)
+        return place
+
+    for _ in range(trees):
+        roots.append(grow(3))
+    tensors = {"nodes_modes": np.array(columns.pop("modes"), np.uint8), "nodes_splits": np.array(columns.pop("splits"), dtype),
+               "leaf_weights": np.array([weight for _, weight in leaves], dtype)}  # fmt: skip
+    if members:
+        tensors["membership_values"] = np.array(members, dtype)
+    return {
+        **{name: onnx.numpy_helper.from_array(tensor, name) for name, tensor in tensors.items()},
+        **{f"nodes_{name}": numbers for name, numbers in columns.items()},
+        "leaf_targetids": [target for target, _ in leaves], "tree_roots": roots, "n_targets": targets,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("combine", range(4))
+def test_newer_trees(seed, combine, monkeypatch):
+    monkeypatch.setitem(OPSETS, DOMAIN, 5)
+    random = np.random.default_rng(seed)
+    dtype = (np.float32, np.float64)[seed % 2]
+    x = asked(random, 40).astype(dtype)
+    trees = newer(random, 3, 3, 2, dtype, asked=range(6))
+    agrees(case("TreeEnsemble", [x], aggregate_function=combine, **trees), compiled=seed < 2)
+
+
+@pytest.mark.parametrize("post", range(3))
+@pytest.mark.parametrize("seed", range(4))
+def test_newer_trees_with_members(seed, post, monkeypatch):
+    """Beside ONNX's own reference, which knows no functions of scores: onnxruntime takes sets of whole numbers alone, and
+    numbers the functions otherwise. No member is 0, which ends a set in the reference."""
+    monkeypatch.setitem(OPSETS, DOMAIN, 5)
+    random = np.random.default_rng(seed)
+    feeds = {"x0": asked(random, 40)}
+    proto = case("TreeEnsemble", [feeds["x0"]], post_transform=post, **newer(random, 3, 3, 2)).model()
+    (scores,) = ReferenceEvaluator(proto).run(None, feeds)
+    wanted = (scores, np.exp(scores) / np.exp(scores).sum(1, keepdims=True), 1 / (1 + np.exp(-scores)))[post]
+    np.testing.assert_allclose(interp.run(load(proto), feeds)["y0"], wanted, 1e-5, 1e-6)
+
+
+def test_newer_trees_that_are_damaged(monkeypatch):
+    monkeypatch.setitem(OPSETS, DOMAIN, 5)
+    whole = newer(np.random.default_rng(1), 2, 3, 2, asked=range(6))
+    endless = [0] * len(whole["nodes_truenodeids"])
+    for changed, message in (
+        ({"nodes_truenodeids": endless, "nodes_trueleafs": endless}, "a tree has a cycle"),
+        ({"tree_roots": [99]}, "a tree leads to node 99"),
+        ({"leaf_targetids": [2] * len(whole["leaf_targetids"])}, "a weight is for target 2 of 2"),
+        ({"leaf_targetids": [0]}, "1 targets and"),
+        ({"nodes_falsenodeids": [0]}, "1 ways"),
+        ({"post_transform": 4}, "the function PROBIT"),
+        ({"aggregate_function": 4}, "aggregate_function 4 is not known"),
+    ):
+        with pytest.raises(GraphcError, match=message):
+            load(case("TreeEnsemble", [floats(3, 3)], **{**whole, **changed}).model())
+
+
+def test_large_forests():
+    """Of which no table of nodes and leaves could be made."""
+    random = np.random.default_rng(3)
+    made = case(
+        "TreeEnsembleRegressor", [asked(random, 700, 20)], n_targets=3, **forest(random, 60, 20, 8, (0, 2), "target")
+    )
+    agrees(made, compiled=True)
 
 
 @pytest.mark.parametrize("post", TRANSFORMS)
@@ -222,9 +336,12 @@ NODES = {"nodes_treeids": [0, 0, 0], "nodes_nodeids": [0, 1, 2], "nodes_featurei
 
 @pytest.mark.parametrize(("changed", "error", "message"), [
     ({"nodes_truenodeids": [7, 0, 0]}, ModelError, "node 0 of tree 0 leads to node 7, which is not there"),
-    ({"target_ids": [3]}, ModelError, "a weight of node 1 of tree 0 for target 3, which is not there"),
+    ({"target_ids": [3]}, ModelError, "a weight is for target 3 of 1"),
     ({"nodes_modes": ["BRANCH_MEMBER", "LEAF", "LEAF"]}, UnsupportedError, "nodes of mode BRANCH_MEMBER are not supported"),
-    ({"aggregate_function": "MAX"}, UnsupportedError, "the least or most of trees is not supported"),
+    ({"target_nodeids": [5]}, ModelError, "a weight of node 5 of tree 0, which is not there"),
+    ({"target_ids": [0, 0]}, ModelError, "1 nodes, 2 targets and 1 weights of leaves"),
+    ({"nodes_featureids": [4, 0, 0]}, ModelError, "a node asks for feature 4 of 2"),
+    ({"nodes_modes": ["BRANCH_LEQ"] * 3, "target_nodeids": [0]}, UnsupportedError, "it has no trees"),
     ({"nodes_values": [1.0]}, ModelError, "1 nodes_values for 3 nodes"),
     ({"base_values": [1.0, 2.0]}, ModelError, "2 base values for 1 targets"),
     ({"post_transform": "PROBIT"}, UnsupportedError, "the function PROBIT of scores is not supported"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from graphc.errors import ShapeError
 from graphc.ir import Graph, TensorType
 from graphc.ir.interp import evaluate
-from graphc.ir.types import BOOL, F16, F32, I64
+from graphc.ir.types import BOOL, F16, F32, I32, I64
 from graphc.ops.activations import Clip, Gelu
 from graphc.ops.base import Op
 from graphc.ops.blocks import DepthToSpace, SpaceToDepth, Tile
@@ -24,6 +24,7 @@ from graphc.ops.scatter import ScatterElements, ScatterND
 from graphc.ops.selection import BestBoxes, NonZero
 from graphc.ops.sequences import CumProd, CumSum, EyeLike, Range, Trilu
 from graphc.ops.sorting import ArgMax, ArgMin, ArgSort, ArgSortRows, TopK
+from graphc.ops.trees import TreeEnsemble
 from graphc.shapes import Dim, Undecidable, bind, dim_max, dim_min, symbol
 from graphc.targets.ggml.lowering.lower import lower
 from graphc.targets.ggml.run.executor import Executor
@@ -270,6 +271,12 @@ REFUSED = [
     (NonZero(1), [f32()], "does not take"),
     (NonZero(-1), [f32(3)], "count of -1"),
     (BestBoxes(1), [f32(1, 7, 4), f32(1, 1, 6), TensorType(I64, (1, 1, 6)), f32(), f32()], "boxes"),
+    (TreeEnsemble(1), [f32(2, 4), f32(3), TensorType(I32, (2, 4)), *[TensorType(I32, (2,))] * 3, f32(2)], "trees of"),
+    (
+        TreeEnsemble(-1),
+        [f32(2, 4), f32(3), TensorType(I32, (3, 4)), *[TensorType(I32, (2,))] * 3, f32(2)],
+        "for -1 targets",
+    ),
     (BestBoxes(-1), [f32(1, 6, 4), f32(1, 1, 6), TensorType(I64, (1, 1, 6)), f32(), f32()], "at most -1"),
     (CumProd(0), [TensorType(BOOL, (3,))], "does not take"),
     (Reduce("median", (0,), True), [f32(3)], "no reduction"),

@@ -25,7 +25,7 @@ from graphc.shapes import symbol
 from graphc.targets.ggml.run.interpreted import ReadyKernel
 from graphc.targets.ggml.run.kernels import kernels_by
 
-ROUTINES = ("MaxPool", "Pad", "CumSum", "CumProd", "ArgSort", "ArgSortRows", "NonZero", "BestBoxes", "Recurrent",
+ROUTINES = ("MaxPool", "Pad", "CumSum", "CumProd", "ArgSort", "ArgSortRows", "NonZero", "BestBoxes", "Recurrent", "TreeEnsemble",
             "ScatterElements", "ScatterND", "IntegerMatMul", "IntegerConv", "PackedConv", "DepthwiseConv", "ByteTable",
             "Quantize", "QuantizedBinary", "Extremes", "ByteScale", "ByteZero", "ChannelsLast", "ChannelsFirst")  # fmt: skip
 

@@ -15,7 +15,7 @@ from itertools import product
 
 import numpy as np
 
-from graphc.ir.types import BOOL, BYTES, F32, FLOATS, INTEGERS, NARROW, U8
+from graphc.ir.types import BOOL, BYTES, F32, F64, FLOATS, INTEGERS, NARROW, U8
 from graphc.kernels.c.compiler import FLAGS
 from graphc.kernels.c.language import BITS, NARROW_TYPES
 from graphc.kernels.c.render import DATA, NUMBER, PREAMBLE
@@ -48,6 +48,7 @@ TYPES: dict[tuple[str, str], tuple[Sequence[np.dtype], ...]] = {
     ("scatter", "scatter_slices"): (ANY, sorted(INTEGERS, key=str)),
     ("select", "nonzero"): (ANY,),
     ("sort", "sort"): (ANY,),
+    ("trees", "tree_ensemble"): ((F32, F64),),
 }
 """Of each file's functions, what each type parameter may be. Types in which nothing is computed are moved as bytes."""
 

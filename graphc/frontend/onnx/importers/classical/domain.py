@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from graphc.errors import ModelError
 from graphc.frontend.onnx.emit import SizeEmit
 from graphc.frontend.onnx.importers.pointwise import converted
@@ -13,10 +15,10 @@ from graphc.ir.types import F32
 DOMAIN = "ai.onnx.ml"
 
 
-def features(node: OnnxNode, emit: SizeEmit, index: int = 0) -> Value:
-    """An input [N, C] as float32; [C] is one row."""
+def features(node: OnnxNode, emit: SizeEmit, index: int = 0, keep: np.dtype = F32) -> Value:
+    """An input [N, C] as float32, or as `keep` if it is of that type; [C] is one row."""
     x = node.input(index)
     if x.type.rank not in (1, 2):
         raise ModelError(f"features of {x.type}")
     rows = to_shape(emit, x, (1, *x.shape)) if x.type.rank == 1 else x
-    return converted(emit, rows, F32)
+    return rows if x.dtype == keep else converted(emit, rows, F32)

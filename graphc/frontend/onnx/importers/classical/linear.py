@@ -14,6 +14,7 @@ from graphc.frontend.onnx.importers.classical.scores import (
     check_count,
     label_count,
     labelled,
+    post_transform,
     transformed,
 )
 from graphc.frontend.onnx.node import OnnxNode
@@ -27,7 +28,7 @@ from graphc.ops.pointwise import Binary
 @onnx_op("LinearRegressor", domain=DOMAIN)
 def linear_regressor(node: OnnxNode, emit: SizeEmit) -> Value:
     """[N, features] to [N, targets]: products with the coefficients, plus intercepts."""
-    return transformed(node, emit, _products(node, emit, node.int("targets", 1)))
+    return transformed(emit, _products(node, emit, node.int("targets", 1)), post_transform(node))
 
 
 @onnx_op("LinearClassifier", domain=DOMAIN)
@@ -37,12 +38,12 @@ def linear_classifier(node: OnnxNode, emit: SizeEmit) -> tuple[Value, Value]:
     classes = len(node.floats("intercepts", [])) or labels
     scores = _products(node, emit, classes)
     if classes == 1:
-        found = above(emit, scores, 0.0)
-        return labelled(node, emit, found), both(node, emit, scores, sum_to_one=True) if labels == 2 else transformed(
-            node, emit, scores
-        )
+        found = labelled(node, emit, above(emit, scores, 0.0))
+        if labels == 2:
+            return found, both(node, emit, scores, sum_to_one=True)
+        return found, transformed(emit, scores, post_transform(node))
     check_count(labels, classes)
-    return labelled(node, emit, best(emit, scores)), transformed(node, emit, scores)
+    return labelled(node, emit, best(emit, scores)), transformed(emit, scores, post_transform(node))
 
 
 def _products(node: OnnxNode, emit: SizeEmit, rows: int) -> Value:

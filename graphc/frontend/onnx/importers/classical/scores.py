@@ -22,9 +22,13 @@ NUMBERS = "classlabels_ints", "classlabels_int64s"
 """What operators call labels that are whole numbers."""
 
 
-def transformed(node: OnnxNode, emit: SizeEmit, scores: Value) -> Value:
-    """Scores [N, classes] as the node wants them. A single one is left as it is."""
-    wanted = node.choice("post_transform", "NONE", POST_TRANSFORMS)
+def post_transform(node: OnnxNode) -> str:
+    """Which of the functions a node wants of its scores."""
+    return node.choice("post_transform", "NONE", POST_TRANSFORMS)
+
+
+def transformed(emit: SizeEmit, scores: Value, wanted: str) -> Value:
+    """Scores [N, classes] as a node wants them. A single one is left as it is."""
     refuse_unless(wanted not in ("SOFTMAX_ZERO", "PROBIT"), f"the function {wanted} of scores is not supported")
     if scores.shape[1] == 1:
         return scores
@@ -65,7 +69,7 @@ def above(emit: SizeEmit, score: Value, threshold: float) -> Value:
 
 def both(node: OnnxNode, emit: SizeEmit, score: Value, sum_to_one: bool) -> Value:
     """Scores [N, 2] of two classes, from that of the second one [N, 1]; that of the first one is its negative, or 1 less it."""
-    wanted = node.choice("post_transform", "NONE", POST_TRANSFORMS)
+    wanted = post_transform(node)
     if wanted == "LOGISTIC":
         parts = emit(Unary("Sigmoid"), emit(Unary("Neg"), score)), emit(Unary("Sigmoid"), score)
         return emit(Concat(1), *parts)

@@ -9,7 +9,14 @@ import numpy as np
 from graphc.errors import ModelError
 from graphc.frontend.onnx.emit import SizeEmit
 from graphc.frontend.onnx.importers.classical.domain import DOMAIN, features
-from graphc.frontend.onnx.importers.classical.scores import best, both, label_count, labelled, transformed
+from graphc.frontend.onnx.importers.classical.scores import (
+    best,
+    both,
+    label_count,
+    labelled,
+    post_transform,
+    transformed,
+)
 from graphc.frontend.onnx.importers.pointwise import converted
 from graphc.frontend.onnx.importers.sizes import to_shape
 from graphc.frontend.onnx.node import OnnxNode, refuse_unless
@@ -33,7 +40,7 @@ def svm_regressor(node: OnnxNode, emit: SizeEmit) -> Value:
         raise ModelError(f"{coefficients.size} coefficients for {seen.shape[1]} vectors or features")
     found = _plus(emit, emit(MatMul(), seen, emit.constant(coefficients[:, None])), node.floats("rho")[:1])
     if not node.int("one_class", 0):
-        return transformed(node, emit, found)
+        return transformed(emit, found, post_transform(node))
     inside = emit(Binary("Greater"), found, emit.constant(0.0, like=found))
     return emit(Where(), inside, emit.constant(1.0, like=found), emit.constant(-1.0, like=found))
 
@@ -74,7 +81,7 @@ def svm_classifier(node: OnnxNode, emit: SizeEmit) -> tuple[Value, Value]:
     found = labelled(node, emit, best(emit, _plus(emit, counted, votes[1].sum(0))))
     if classes == 2:
         return found, both(node, emit, scores, sum_to_one=node.string("post_transform", "NONE") == "SOFTMAX")
-    return found, transformed(node, emit, scores)
+    return found, transformed(emit, scores, post_transform(node))
 
 
 def _support_vectors(node: OnnxNode, count: int) -> np.ndarray:
