@@ -55,6 +55,19 @@ static inline struct graphc_taps_T graphc_taps_inside_T(const struct graphc_pool
     return (struct graphc_taps_T){first, inside < s->kernel[axis] ? inside : s->kernel[axis]};
 }
 
+// Of each row the largest of one window, to[row * size], or of it and what is there, if that counts: several rows together.
+static inline void graphc_largest_of_column_T(const T * restrict from, int64_t line, int64_t next, int64_t taps, int64_t rows, bool counts,
+                                              V lowest, T * restrict to, int64_t size) {
+    enum { TOGETHER = 64 };
+    T column[TOGETHER];
+    for (int64_t row = 0, some; row < rows; row += some) {
+        some = rows - row < TOGETHER ? rows - row : TOGETHER;
+        for (int64_t k = 0; k < some; k++) column[k] = counts ? to[(row + k) * size] : STORE(lowest);
+        graphc_largest_of_T(from + row * line, line, next, taps, true, column, some);
+        for (int64_t k = 0; k < some; k++) to[(row + k) * size] = column[k];
+    }
+}
+
 // Of rows [rows][width][inner] the largest of each window, [rows][across][inner], or of it and what is there, if that counts.
 static inline void graphc_largest_across_T(const T * restrict from, int64_t rows, const struct graphc_pool_T * s, bool counts, V lowest, T * restrict to) {
     const int64_t stride = s->strides[1], inner = s->inner, next = s->dilations[1] * inner, line = s->width * inner, size = s->across * inner;
@@ -62,20 +75,24 @@ static inline void graphc_largest_across_T(const T * restrict from, int64_t rows
     int64_t first = graphc_steps_T(s->pads[1], stride), end = inside < s->across ? inside : s->across;  // of windows that are all inside
     if (first > end) first = end = s->across;
     const T * const whole = from + (first * stride - s->pads[1]) * inner;
-    const bool together = stride == 1 && size == line;  // all rows are one, but for windows that are not all inside
-    const int64_t neighbours = stride == 1 || inner == 1 ? end - first : 1, count = neighbours * inner;
-    if (together && first < end) graphc_largest_of_T(whole, 1, next, s->kernel[1], counts, to + first * inner, (rows - 1) * line + count);
-    for (int64_t row = 0; row < rows; row++) {
-        T * const windows = to + row * size;
-        for (int64_t i = first; !together && i < end; i += neighbours) {
+    const bool together = inner == 1 ? size * stride == line : stride == 1 && size == line;  // all rows are one, but for windows that are not all inside
+    const int64_t neighbours = stride == 1 || inner == 1 ? end - first : 1, count = neighbours * inner, step = inner == 1 ? stride : 1;
+    if (together && first < end) graphc_largest_of_T(whole, step, next, s->kernel[1], counts, to + first * inner, (rows - 1) * size + count);
+    for (int64_t row = 0; row < rows && !together; row++) {
+        for (int64_t i = first; i < end; i += neighbours) {
             const T * const at = whole + row * line + (i - first) * stride * inner;
-            graphc_largest_of_T(at, inner == 1 ? stride : 1, next, s->kernel[1], counts, windows + i * inner, count);
+            graphc_largest_of_T(at, step, next, s->kernel[1], counts, to + row * size + i * inner, count);
         }
-        for (int64_t i = first == 0 ? end : 0; i < s->across; i = i + 1 == first ? end : i + 1) {
-            const int64_t left = i * stride - s->pads[1];
-            const struct graphc_taps_T taps = graphc_taps_inside_T(s, 1, left, s->width);
-            for (int64_t k = 0; k < inner && !counts; k++) windows[i * inner + k] = STORE(lowest);
-            graphc_largest_of_T(from + row * line + left * inner + taps.first * next, 1, next, taps.end - taps.first, true, windows + i * inner, inner);
+    }
+    for (int64_t i = first == 0 ? end : 0; i < s->across; i = i + 1 == first ? end : i + 1) {
+        const int64_t left = i * stride - s->pads[1];
+        const struct graphc_taps_T taps = graphc_taps_inside_T(s, 1, left, s->width);
+        const T * const met = from + left * inner + taps.first * next;
+        if (inner == 1) graphc_largest_of_column_T(met, line, next, taps.end - taps.first, rows, counts, lowest, to + i, size);
+        for (int64_t row = 0; row < rows && inner > 1; row++) {
+            T * const windows = to + row * size + i * inner;
+            for (int64_t k = 0; k < inner && !counts; k++) windows[k] = STORE(lowest);
+            graphc_largest_of_T(met + row * line, 1, next, taps.end - taps.first, true, windows, inner);
         }
     }
 }
@@ -101,16 +118,19 @@ static inline void graphc_max_pool_T(const T * restrict x, T * restrict y, V low
     memcpy(&s, settings, sizeof(s));
     const int64_t line = s.width * s.inner, most = line == 0 || line > ROOM ? 1 : ROOM / line, end = s.images * s.down * (ith + 1) / nth;
     for (int64_t at = s.images * s.down * ith / nth, rows; at < end; at += rows) {
-        const int64_t image = at / s.down, row = at - image * s.down, left = end - at < s.down - row ? end - at : s.down - row;
-        const T * const from = x + image * s.height * line;
+        const T * const from = x + at / s.down * s.height * line;
         T * const to = y + at * s.across * s.inner;
-        rows = left < most ? left : most;
+        rows = end - at < most ? end - at : most;
         if (line <= ROOM) {
-            graphc_largest_down_T(from, row, rows, &s, lowest, largest);
+            for (int64_t done = 0, some; done < rows; done += some) {
+                const int64_t image = (at + done) / s.down, row = at + done - image * s.down;
+                some = rows - done < s.down - row ? rows - done : s.down - row;
+                graphc_largest_down_T(x + image * s.height * line, row, some, &s, lowest, largest + done * line);
+            }
             graphc_largest_across_T(largest, rows, &s, false, lowest, to);
             continue;
         }
-        const int64_t top = row * s.strides[0] - s.pads[0];
+        const int64_t top = at % s.down * s.strides[0] - s.pads[0];
         const struct graphc_taps_T taps = graphc_taps_inside_T(&s, 0, top, s.height);
         for (int64_t i = 0; i < s.across * s.inner; i++) to[i] = STORE(lowest);
         for (int64_t ky = taps.first; ky < taps.end; ky++) graphc_largest_across_T(from + (top + ky * s.dilations[0]) * line, 1, &s, true, lowest, to);
