@@ -13,6 +13,7 @@ from graphc.ops.attention import Attention
 from graphc.ops.base import Op
 from graphc.ops.blocks import DepthToSpace, SpaceToDepth, Tile
 from graphc.ops.conv import Conv, ConvTranspose
+from graphc.ops.coupling import PairwiseCoupling
 from graphc.ops.einsum import Einsum
 from graphc.ops.functions import BINARY, UNARY
 from graphc.ops.indexing import Gather, GatherElements, GatherND, OneHot, RowNumbers
@@ -226,6 +227,7 @@ USES: dict[str, list[Use]] = {
     "BestBoxes": [
         use(BestBoxes(3), BOXES, Input((1, 2, 8), F32), Input((1, 2, 8), I64), Input((), F32), Input((), F32))
     ],
+    "PairwiseCoupling": [use(PairwiseCoupling(3), x(2, 3))],
     "TreeEnsemble": [
         use(
             TreeEnsemble(1),

@@ -13,6 +13,7 @@ from graphc.ops.activations import Clip, Gelu, all_activations
 from graphc.ops.base import Op
 from graphc.ops.blocks import Tile
 from graphc.ops.conv import Conv
+from graphc.ops.coupling import PairwiseCoupling
 from graphc.ops.functions import BINARY, UNARY
 from graphc.ops.indexing import Gather, GatherElements, GatherND, OneHot, RowNumbers
 from graphc.ops.integers import ChannelsFirst, ChannelsLast, IntegerConv, IntegerMatMul
@@ -454,6 +455,12 @@ def best_boxes(d: Draw) -> Sample:
     return BestBoxes(d.size(1, 9)), list(zip([boxes, scores, order, *limits], shapes, strict=True))
 
 
+def pairwise_coupling(d: Draw) -> Sample:
+    classes, rows = d.number(2, 5), d.size(0, 9)
+    shape = rows, classes * (classes - 1) // 2
+    return PairwiseCoupling(classes), [(d.random.uniform(0.01, 0.99, d.sizes(shape)).astype(F32), shape)]
+
+
 def tree_ensemble(d: Draw) -> Sample:
     """Nodes lead to later ones, or to leaves."""
     rows, features, trees, targets = d.size(0, 9), d.size(1, 4), d.size(1, 3), d.number(1, 4)
@@ -641,6 +648,7 @@ DRAWS: dict[str, Callable[[Draw], Sample]] = {
     "NonZero": non_zero,
     "BestBoxes": best_boxes,
     "TreeEnsemble": tree_ensemble,
+    "PairwiseCoupling": pairwise_coupling,
     "Recurrent": recurrent,
     "ScatterElements": scatter_elements,
     "ScatterND": scatter_nd,

@@ -16,6 +16,7 @@ from graphc.ir.types import BOOL, F16, F32, I32, I64
 from graphc.ops.activations import Clip, Gelu
 from graphc.ops.base import Op
 from graphc.ops.blocks import DepthToSpace, SpaceToDepth, Tile
+from graphc.ops.coupling import PairwiseCoupling
 from graphc.ops.indexing import Gather, GatherElements, GatherND, OneHot
 from graphc.ops.movement import Concat, Expand, Pad, Reshape, Slice, Transpose
 from graphc.ops.pointwise import Binary, Cast, Unary, Where
@@ -271,6 +272,8 @@ REFUSED = [
     (NonZero(1), [f32()], "does not take"),
     (NonZero(-1), [f32(3)], "count of -1"),
     (BestBoxes(1), [f32(1, 7, 4), f32(1, 1, 6), TensorType(I64, (1, 1, 6)), f32(), f32()], "boxes"),
+    (PairwiseCoupling(3), [f32(2, 4)], "pairs of 3 classes"),
+    (PairwiseCoupling(1), [f32(2, 0)], "pairs of 1 classes"),
     (TreeEnsemble(1), [f32(2, 4), f32(3), TensorType(I32, (2, 4)), *[TensorType(I32, (2,))] * 3, f32(2)], "trees of"),
     (
         TreeEnsemble(-1),

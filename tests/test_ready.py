@@ -26,6 +26,7 @@ from graphc.targets.ggml.run.interpreted import ReadyKernel
 from graphc.targets.ggml.run.kernels import kernels_by
 
 ROUTINES = ("MaxPool", "Pad", "CumSum", "CumProd", "ArgSort", "ArgSortRows", "NonZero", "BestBoxes", "Recurrent", "TreeEnsemble",
+            "PairwiseCoupling",
             "ScatterElements", "ScatterND", "IntegerMatMul", "IntegerConv", "PackedConv", "DepthwiseConv", "ByteTable",
             "Quantize", "QuantizedBinary", "Extremes", "ByteScale", "ByteZero", "ChannelsLast", "ChannelsFirst")  # fmt: skip
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import graphc
-from graphc.errors import UnsupportedError
 
 if not os.environ.get("GRAPHC_SKLEARN"):
     pytest.skip("scikit-learn takes a process of its own: GRAPHC_SKLEARN=1", allow_module_level=True)
@@ -43,6 +42,7 @@ CLASSIFIERS = [
     ensemble.AdaBoostClassifier(n_estimators=5, random_state=0),
     svm.LinearSVC(random_state=0),
     svm.SVC(),
+    svm.SVC(probability=True, random_state=0),
     naive_bayes.GaussianNB(),
     neighbors.KNeighborsClassifier(),
     neural_network.MLPClassifier(max_iter=20, random_state=0),
@@ -125,10 +125,3 @@ def test_regressors(model: Any) -> None:
 def test_transformers(model: Any) -> None:
     model.fit(features())
     check(written(model))
-
-
-def test_probabilities_of_vectors_are_refused() -> None:
-    x = features()
-    model = svm.SVC(probability=True, random_state=0).fit(x, labels(x))
-    with pytest.raises(UnsupportedError, match="probability=False"):
-        graphc.compile(written(model, zipmap=False))

@@ -33,6 +33,7 @@ TYPES: dict[tuple[str, str], tuple[Sequence[np.dtype], ...]] = {
     ("panels", "packed_sums"): (BYTES, BYTES),
     ("panels", "packed_floats"): (BYTES, BYTES),
     ("panels", "packed_bytes"): (BYTES, BYTES),
+    ("coupling", "pairwise_coupling"): (),
     ("depthwise", "depthwise_sums"): (BYTES, BYTES),
     ("depthwise", "depthwise_floats"): (BYTES, BYTES),
     ("depthwise", "depthwise_bytes"): (BYTES, BYTES),

@@ -111,7 +111,7 @@ def tree_ensemble(node: OnnxNode, emit: SizeEmit) -> Value:
     refuse_unless(0 <= combine < len(COMBINE), f"aggregate_function {combine} is not known")
     refuse_unless(0 <= post < len(POST_TRANSFORMS), f"post_transform {post} is not known")
     found = total(emit, x, _forest(node), node.int("n_targets"), list(COMBINE)[combine])
-    return transformed(emit, found, POST_TRANSFORMS[post])
+    return transformed(emit, found, list(POST_TRANSFORMS)[post])
 
 
 def _forest(node: OnnxNode) -> Forest:

@@ -23,6 +23,7 @@ from graphc.frontend.onnx.node import OnnxNode, refuse_unless
 from graphc.frontend.onnx.table import onnx_op
 from graphc.ir import Value
 from graphc.ir.types import F32
+from graphc.ops.coupling import PairwiseCoupling
 from graphc.ops.matmul import MatMul
 from graphc.ops.pointwise import Binary, Unary, Where
 from graphc.ops.reduce import Reduce
@@ -47,13 +48,8 @@ def svm_regressor(node: OnnxNode, emit: SizeEmit) -> Value:
 
 @onnx_op("SVMClassifier", domain=DOMAIN)
 def svm_classifier(node: OnnxNode, emit: SizeEmit) -> tuple[Value, Value]:
-    """The label of each row of features, for which most pairs of classes vote, and the score of each pair; of two classes
-    both scores."""
-    refuse_unless(
-        not node.floats("prob_a", []),
-        "probabilities of a support vector machine, which are found by iterating, are not supported",
-        "fit it without them (scikit-learn: SVC(probability=False)); its scores are supported",
-    )
+    """The label of each row of features, for which most pairs of classes vote, and the score of each pair, of two classes
+    both; or the probabilities of classes, if the machine tells those of pairs."""
     counts, classes = node.ints("vectors_per_class", []), label_count(node)
     refuse_unless(
         bool(counts), "a linear machine without support vectors is not supported", "write it as LinearClassifier"
@@ -79,9 +75,24 @@ def svm_classifier(node: OnnxNode, emit: SizeEmit) -> tuple[Value, Value]:
         votes[(0, 1), number, pair] = 1
     counted = emit(MatMul(), first, emit.constant(votes[0] - votes[1]))
     found = labelled(node, emit, best(emit, _plus(emit, counted, votes[1].sum(0))))
+    if node.has("prob_a"):
+        return found, transformed(emit, _probabilities(node, emit, scores, classes), post_transform(node))
     if classes == 2:
-        return found, both(node, emit, scores, sum_to_one=node.string("post_transform", "NONE") == "SOFTMAX")
+        return found, both(node, emit, scores, sum_to_one=post_transform(node).startswith("SOFTMAX"))
     return found, transformed(emit, scores, post_transform(node))
+
+
+def _probabilities(node: OnnxNode, emit: SizeEmit, scores: Value, classes: int) -> Value:
+    """[N, classes] of the scores of pairs [N, pairs]."""
+    factors, offsets = (np.array(node.floats(name, []), F32) for name in ("prob_a", "prob_b"))
+    pairs = scores.shape[1]
+    if not len(factors) == len(offsets) == pairs:
+        raise ModelError(f"{len(factors)} and {len(offsets)} numbers for the probabilities of {pairs} pairs of classes")
+    scaled = _plus(emit, emit(Binary("Mul"), scores, emit.constant(factors)), offsets)
+    first = emit(Unary("Sigmoid"), emit(Unary("Neg"), scaled))
+    for function, limit in (("Max", 1e-7), ("Min", 1 - 1e-7)):
+        first = emit(Binary(function), first, emit.constant(limit, like=first))
+    return emit(PairwiseCoupling(classes), first)
 
 
 def _support_vectors(node: OnnxNode, count: int) -> np.ndarray:
