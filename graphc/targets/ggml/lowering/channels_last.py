@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from graphc.ir.types import F32
 from graphc.kernels.use import KernelUse
-from graphc.shapes import Dim, lower_bound, product, symbols
+from graphc.shapes import Dim, integer, product, symbols
 from graphc.targets.ggml.lowering.lines import FEW_PIXELS, is_activation, kernel_of_shape
 from graphc.targets.ggml.program.calls import CALLS
 from graphc.targets.ggml.program.composites.activations import ACTIVATIONS
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from graphc.ops.pool import MaxPool  # a program that has none starts without it
 
 LEAST_CHANNELS = 16
-MOST_PIXELS = 4096
-"""Pixels of an image to which convolutions of 3 x 3 are Winograd's with channels last, too."""
+USUAL_SIZE = 512
+"""What a size that is free is taken to be where the time of copies is compared with that of convolutions: both grow with it."""
 
 WORTH_A_COPY = 200
 """Multiplications of convolutions as products that save the time of copying an element."""
@@ -153,16 +153,15 @@ def _has_few_channels(call: Call) -> bool:
 
 
 def _is_window(call: Call) -> bool:
-    """True for a convolution of 3 x 3 that is fast with channels last: of small images, which adds a vector and whole images."""
+    """True for a convolution of 3 x 3 that is fast with channels last: one that adds a vector and whole images."""
     if call.function != "graphc_conv_2d" or not _adds_images(call) or _has_groups(call):
         return False
     kernel, bias, strides = _tensor(call.args[0]), call.args[2], call.args[3:5]
-    (width, height), (*size, inner, outer) = call.result.ne[:2], kernel.ne
+    *size, inner, outer = kernel.ne
     if kernel.weight < 0 or size != [3, 3] or strides != (1, 1):
         return False
-    small = isinstance(width, int) and isinstance(height, int) and width * height <= MOST_PIXELS
     vector = bias is None or (isinstance(bias, Tensor) and bias.contiguous)
-    return small and vector and kernel.contiguous and min(inner, outer) >= LEAST_CHANNELS
+    return vector and kernel.contiguous and min(inner, outer) >= LEAST_CHANNELS
 
 
 def _is_along_lines(call: Call) -> bool:
@@ -315,11 +314,9 @@ class _Layouts:
             or any(each not in held and not self._is_for_means(each) for each in self.readers.get(index, ()))
         ]
         copied = sum([*read.values(), *written])
-        batches = symbols(*(self.old.calls[index].result.ne[3] for index in held))
-        if not symbols(products, copied).keys() <= batches.keys():  # how many pixels images have is not known
-            return False
-        least = lower_bound(products - WORTH_A_COPY * copied)
-        return least is not None and least >= 0
+        saved = products - WORTH_A_COPY * copied
+        usual = {name: max(atom.low, min(USUAL_SIZE, atom.high or USUAL_SIZE)) for name, atom in symbols(saved).items()}
+        return integer(saved, usual) >= 0
 
     def _connected(self, calls: Iterable[int]) -> set[int]:
         """These calls, and those that take either order around them."""
