@@ -133,11 +133,11 @@ class BuiltGraph:
         self._found = [*written, *self.outputs]
         lendable = self._lendable()
         lent = [tensor for tensor in lendable if tensor is not None]
-        self._lent = [index for index, tensor in enumerate(lendable) if tensor is not None]
+        self.lent = [index for index, tensor in enumerate(lendable) if tensor is not None]
         self._copied_in = [each for each in enumerate(self._uploaded) if lendable[each[0]] is None]
         copied_out = enumerate(self._found, len(self._uploaded))
-        self._copied_out = [each for each in copied_out if lendable[each[0]] is None]
-        self._outputs = [
+        self.copied_out = [each for each in copied_out if lendable[each[0]] is None]
+        self.output_rooms = [
             (index, tuple(self.values[size] for size in program.outputs[index].shape), program.outputs[index].dtype)
             for index in section.outputs
         ]
@@ -220,22 +220,25 @@ class BuiltGraph:
         given = self._arrays(inputs, made)
         later, outputs = self._rooms(into)
         arrays = [*given, *later.values(), *outputs.values()]
-        self.owner.compute.place(self.placement, [start_of(arrays[index]) for index in self._lent])
+        self.owner.compute.place(self.placement, [start_of(arrays[index]) for index in self.lent])
         for index, tensor in self._copied_in:
             upload(tensor, arrays[index])
         for index, userdata in self.userdata.items():
             kernels[index].reset(userdata)
-        status = self.executor.compute_graph(self)
+        self.finish(self.executor.compute_graph(self))
+        for index, tensor in self.copied_out:
+            download(tensor, arrays[index])
+        return later, outputs
+
+    def finish(self, status: int) -> None:
+        """Raise InputError for what a kernel refused, and GraphcError unless ggml's status says that the graph was computed."""
         if status == ggml.GGML_STATUS_ABORTED:
             raise GraphcError("the run was stopped")
         if status != ggml.GGML_STATUS_SUCCESS:
             raise GraphcError(f"ggml could not compute the graph (status {status})")
         for index, userdata in self.userdata.items():
-            if fault := kernels[index].fault(userdata):
+            if fault := self.executor.kernels[index].fault(userdata):
                 raise InputError(fault)
-        for index, tensor in self._copied_out:
-            download(tensor, arrays[index])
-        return later, outputs
 
     def _arrays(self, inputs: Sequence[np.ndarray], made: Mapping[int, np.ndarray]) -> list[np.ndarray]:
         """What is uploaded, or used where it lies."""
@@ -246,7 +249,7 @@ class BuiltGraph:
     def _rooms(self, into: Mapping[int, np.ndarray]) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
         """Arrays for what is read later, in bytes, and for outputs: those that are there already, or new ones."""
         later = {index: room_for(shape, BYTE) for index, shape in self._later}
-        outputs = {index: room_for(shape, dtype, into.get(index)) for index, shape, dtype in self._outputs}
+        outputs = {index: room_for(shape, dtype, into.get(index)) for index, shape, dtype in self.output_rooms}
         return later, outputs
 
     def free(self) -> None:
