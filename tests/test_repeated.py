@@ -10,6 +10,7 @@ from onnx import parser
 import graphc
 from graphc.errors import GraphcError, InputError
 from graphc.runtime.model import Model
+from graphc.targets.ggml.run.graph import BuiltGraph
 
 RECURRENT = """
 <ir_version: 9, opset_import: ["": 17]>
@@ -152,3 +153,38 @@ def test_a_loop_that_does_not_end_can_be_stopped(tmp_path):
     asked = iter([False] * 100)
     with pytest.raises(GraphcError, match="stopped"):
         model.run_unless(lambda: next(asked, True), {}, start=np.float32([1, 2]))
+
+
+COUNTED = """
+<ir_version: 9, opset_import: ["": 17]>
+counted (int64 trips, float[2] x) => (float[2] last, int64[S, 3] all) {
+  yes = Constant <value = bool {1}> ()
+  one = Constant <value = int64 {1}> ()
+  three = Constant <value = int64 {3}> ()
+  last, all = Loop (trips, yes, x) <body = step (int64 i, bool going, float[2] before)
+      => (bool again, float[2] after, int64[3] some) {
+    again = Identity (going)
+    after = Sin (before)
+    end = Add (i, three)
+    some = Range (i, end, one)
+  }>
+}
+"""
+
+
+def test_a_graph_serves_all_steps_that_differ_in_what_kernels_read(tmp_path, monkeypatch):
+    """Numbers begin at a size of the step, which no tensor has."""
+    model, session = model_of(tmp_path, COUNTED)
+    inputs = {"trips": np.array(30), "x": np.float32([1, 2])}
+    built = 0
+
+    class Counted(BuiltGraph):
+        def __init__(self, *args):
+            nonlocal built
+            built += 1
+            super().__init__(*args)
+
+    monkeypatch.setattr("graphc.targets.ggml.run.context.BuiltGraph", Counted)
+    for array, wanted in zip(model.run(inputs).values(), session.run(None, inputs), strict=True):
+        np.testing.assert_allclose(array, wanted, rtol=1e-5)
+    assert built < 9

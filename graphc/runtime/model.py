@@ -18,7 +18,7 @@ from graphc.errors import InputError
 from graphc.records import dataclass
 from graphc.runtime.lent import lent
 from graphc.runtime.turns import Turns
-from graphc.shapes import Dim, Expr, bind, integer, symbols
+from graphc.shapes import Dim, Expr, bind, integer, only_symbol, symbols
 from graphc.shapes.ranges import SizeRange, range_of
 from graphc.targets.ggml.program.program import Input, Program
 from graphc.targets.ggml.run.device.options import CPU, Place, memory_limits
@@ -418,7 +418,7 @@ def _check_declaration(declared: Input, array: np.ndarray, binding: dict[str, in
 @lru_cache(maxsize=1024)
 def _symbol(dim: Dim) -> tuple[str, SizeRange] | None:
     """The name and the range of the symbol that a size is, if it is nothing else."""
-    atom = symbols(dim).get(str(dim))
+    atom = only_symbol(dim)
     return None if atom is None else (atom.name, range_of(atom))
 
 

@@ -293,6 +293,15 @@ def symbols(*dims: Dim) -> dict[str, Atom]:
     return found
 
 
+def only_symbol(dim: Dim) -> Atom | None:
+    """The symbol that a size is, if it is nothing else."""
+    if not isinstance(dim, Expr) or len(dim.terms) != 1:
+        return None
+    monomial, coefficient = dim.terms[0]
+    is_one = len(monomial) == 1 and monomial[0].kind == "symbol" and monomial[0].multiple == coefficient
+    return monomial[0] if is_one else None
+
+
 def bind(dim: Dim, binding: Mapping[str, Dim]) -> Dim:
     """The dim with symbols replaced; an `int` when all of them have integer values.
 

@@ -53,15 +53,18 @@ class Context:
 
     def graph(self, program: Program, section: Section, binding: Mapping[str, int]) -> BuiltGraph:
         """The graph of a section for certain sizes: one that is kept, or a new one."""
-        key = (section, *map(binding.__getitem__, section.symbols))
-        graph = self.graphs.pop(key, None)
-        if graph is None:
-            sizes = {name: binding[name] for name in sorted(section.symbols)}
-            for other in [other for other in self.graphs if section.kept and other[0] is section]:
-                self.graphs.pop(other).free()  # what it keeps is beside the memory that graphs share
-            graph = BuiltGraph(self, program, section, sizes)
-            while len(self.graphs) >= KEPT_SIZES * self.executor.section_count:
-                self.graphs.popitem(last=False)[1].free()
+        replay = self.executor.replay(program, section)
+        key = (section, replay.key(binding))
+        graph = self.graphs.get(key)
+        if graph is not None:
+            self.graphs.move_to_end(key)
+            graph.tell(binding)
+            return graph
+        for other in [other for other in self.graphs if section.kept and other[0] is section]:
+            self.graphs.pop(other).free()  # what it keeps is beside the memory that graphs share
+        graph = BuiltGraph(self, program, section, replay.known(binding))
+        while len(self.graphs) >= KEPT_SIZES * self.executor.section_count:
+            self.graphs.popitem(last=False)[1].free()
         self.graphs[key] = graph
         return graph
 

@@ -92,6 +92,18 @@ class BuiltGraph:
             self.free()
             raise
 
+    def tell(self, binding: Mapping[str, int]) -> None:
+        """Have the kernels know these sizes, of which the graph is the same."""
+        known = self._replay.known(binding)
+        if known == self.binding:
+            return
+        changed = self._replay.told_others(self.binding, known)
+        self.binding = known
+        self.values = Values(self.binding)
+        for kernel in changed:
+            told = self.executor.kernels[kernel].userdata(self.binding)
+            ctypes.memmove(self.userdata[kernel], told, ctypes.sizeof(told))
+
     def _describe(self) -> None:
         """Make the tensors: what is given, and the result of each call."""
         program, section = self.program, self.section
