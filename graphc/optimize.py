@@ -11,6 +11,7 @@ from graphc.ops.control import bodies
 from graphc.passes.common import common
 from graphc.passes.expand import expand
 from graphc.passes.fold import fold
+from graphc.passes.hoist import hoist
 from graphc.passes.schedule import schedule
 from graphc.rewrite.engine import Log, Rule, Step, rewrite
 from graphc.rewrite.explain import Explanation, Miss, explanation, near_misses
@@ -51,6 +52,9 @@ class Stage:
         graph.prune()
 
 
+HOIST = Stage("hoist", hoist)
+"""Before anything is done to the bodies of loops."""
+
 STAGES = [
     Stage("quantized", rules_for("integers")),  # before constants are folded, which leaves no integers of weights
     Stage("few bits", rules_for("few bits")),
@@ -71,9 +75,12 @@ STAGES = [
 def optimize(graph: Graph, log: Log | None = None, observe: Callable[[str, Graph], None] | None = None) -> None:
     """Simplify a graph in place; its results stay the same to rounding.
 
-    `observe` is called after each stage with the stage's name. The bodies of branches and loops come first.
+    `observe` is called after each stage with the stage's name. The bodies of branches and loops come first, once they
+    have what stays there.
     """
     log = log if log is not None else Log()
+    if bodies(graph):
+        HOIST.run(graph, log)
     for body in bodies(graph):
         optimize(body.graph, log, observe)
     for stage in STAGES:
@@ -85,7 +92,7 @@ def optimize(graph: Graph, log: Log | None = None, observe: Callable[[str, Graph
 def names() -> list[str]:
     """The names of all rules and passes, each of which can be left out."""
     found: dict[str, None] = {}
-    for stage in STAGES:
+    for stage in (HOIST, *STAGES):
         found.update(dict.fromkeys([stage.work.__name__] if callable(stage.work) else [r.name for r in stage.work]))
     return list(found)
 
