@@ -227,30 +227,32 @@ class BuiltGraph:
     ) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
         """Compute what the section writes, of what it reads, and the outputs, in arrays that are there for them. On the CPU
         alone, all arrays are used where they lie; else what they hold is copied there and back."""
-        kernels = self.executor.kernels
-        self.kept.fill(made)
-        given = self._arrays(inputs, made)
+        if self.kept.tensors:
+            self.kept.fill(made)
         later, outputs = self._rooms(into)
-        arrays = [*given, *later.values(), *outputs.values()]
+        arrays = [*self._arrays(inputs, made), *later.values(), *outputs.values()]
         self.owner.compute.place(self.placement, [start_of(arrays[index]) for index in self.lent])
         for index, tensor in self._copied_in:
             upload(tensor, arrays[index])
-        for index, userdata in self.userdata.items():
-            kernels[index].reset(userdata)
-        self.finish(self.executor.compute_graph(self))
+        self.compute()
         for index, tensor in self.copied_out:
             download(tensor, arrays[index])
         return later, outputs
 
-    def finish(self, status: int) -> None:
-        """Raise InputError for what a kernel refused, and GraphcError unless ggml's status says that the graph was computed."""
+    def compute(self, steps: Any = None) -> None:
+        """Compute what has its places, for all `steps` of a loop if there are some. Raises InputError for what a kernel refused,
+        GraphcError if the run was stopped, or ggml failed."""
+        executor = self.executor
+        for userdata in self.userdata.values():
+            userdata[0] = 0  # the fault of an earlier run
+        status = executor.compute_graph(self, steps)
         if status == ggml.GGML_STATUS_ABORTED:
             raise GraphcError("the run was stopped")
         if status != ggml.GGML_STATUS_SUCCESS:
             raise GraphcError(f"ggml could not compute the graph (status {status})")
         for index, userdata in self.userdata.items():
-            if fault := self.executor.kernels[index].fault(userdata):
-                raise InputError(fault)
+            if userdata[0]:
+                raise InputError(executor.kernels[index].fault(userdata))
 
     def _arrays(self, inputs: Sequence[np.ndarray], made: Mapping[int, np.ndarray]) -> list[np.ndarray]:
         """What is uploaded, or used where it lies."""

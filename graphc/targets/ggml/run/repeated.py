@@ -120,8 +120,6 @@ class Repetition:
         places = [*given, lasting(self.again), *(place.turned for place in self.state), *rows]
         placement = graph.placement
         graph.owner.compute.place(placement, [start_of(places[index].even) for index in graph.lent])
-        for index in graph.userdata:
-            graph.executor.kernels[index].reset(graph.userdata[index])
         lent = [_lying(tensor, places[index]) for index, tensor in zip(graph.lent, placement.lent, strict=True)]
         copied = [_lying(tensor, places[index]) for index, tensor in graph.copied_out]
         faults = [ctypes.addressof(userdata) for userdata in graph.userdata.values()]
@@ -132,7 +130,7 @@ class Repetition:
             *map(len, (lent, copied, placement.views, faults)),
             most,
         )
-        graph.finish(graph.executor.compute_graph(graph, steps))
+        graph.compute(steps)
         return int(steps.made)
 
 

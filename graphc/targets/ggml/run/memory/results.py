@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from graphc.backends.generated import check_devices
@@ -156,7 +156,7 @@ class ComputeMemory:
         """Run a graph that has its places; ggml's status. Our own code runs it for the `steps` of a loop. On devices, what
         `watch` makes listens instead of the streams. Raises DeviceError."""
         if (runner := placement.runner) is not None:
-            return compute(lambda: runner.run(self.threads, self.stopped, steps))
+            return compute(partial(runner.run, self.threads, self.stopped, steps))
         streams = self._streams
         if streams is None:
             return self._run(placement, watch and watch(None))
