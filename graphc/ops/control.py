@@ -220,9 +220,10 @@ def settle(binding: dict[str, int], shape: Sequence[Dim], array: np.ndarray, wha
     if array.shape == shape:
         return
     sizes_of(shape, array, binding)
-    if any(integer(dim, binding) != size for dim, size in zip(shape, array.shape, strict=True)):
-        expected = ", ".join(str(bind(dim, binding)) for dim in shape)
-        raise InputError(f"{what} has the shape {list(array.shape)}, must have [{expected}]")
+    for dim, size in zip(shape, array.shape, strict=True):
+        if integer(dim, binding) != size:
+            expected = ", ".join(str(integer(dim, binding)) for dim in shape)
+            raise InputError(f"{what} has the shape {list(array.shape)}, must have [{expected}]")
 
 
 def measured(size: Dim, what: str, number: int, binding: dict[str, int]) -> None:

@@ -92,13 +92,15 @@ FUNCTIONS: Mapping[str, Callable[[int, int], int]] = {"//": floordiv, "%": mod, 
 class Expr:
     """A sum of monomials: `{(h, h): 2, (w,): 1, (): 3}` is 2*h*h + w + 3. Immutable."""
 
-    __slots__ = ("_canonical", "_hash", "_samples", "terms")
+    __slots__ = ("_canonical", "_hash", "_samples", "only", "terms")
 
     def __init__(self, terms: Mapping[Monomial, int]) -> None:
         found = tuple(terms.items())
         if len(found) > 1:
             found = tuple(sorted(found, key=lambda item: (-len(item[0]), _key(item[0]))))
         self.terms: tuple[tuple[Monomial, int], ...] = found
+        self.only = _only(found)
+        """The symbol that it is, if it is nothing else."""
         self._canonical: Dim | None = None
         self._samples: tuple[int, ...] | None = None
         self._hash: int | None = None
@@ -295,11 +297,14 @@ def symbols(*dims: Dim) -> dict[str, Atom]:
 
 def only_symbol(dim: Dim) -> Atom | None:
     """The symbol that a size is, if it is nothing else."""
-    if not isinstance(dim, Expr) or len(dim.terms) != 1:
+    return dim.only if isinstance(dim, Expr) else None
+
+
+def _only(terms: Sequence[tuple[Monomial, int]]) -> Atom | None:
+    if len(terms) != 1 or len(terms[0][0]) != 1:
         return None
-    monomial, coefficient = dim.terms[0]
-    is_one = len(monomial) == 1 and monomial[0].kind == "symbol" and monomial[0].multiple == coefficient
-    return monomial[0] if is_one else None
+    ((atom,), coefficient) = terms[0]
+    return atom if atom.kind == "symbol" and atom.multiple == coefficient else None
 
 
 def bind(dim: Dim, binding: Mapping[str, Dim]) -> Dim:
@@ -325,6 +330,8 @@ def integer(dim: Dim, binding: Mapping[str, int]) -> int:
     """The dim's value where every symbol has one. Raises KeyError with a missing symbol's name, and ZeroDivisionError."""
     if not isinstance(dim, Expr):
         return dim
+    if (only := dim.only) is not None and only.multiple == 1:
+        return binding[only.name]
     total = 0
     for monomial, coefficient in dim.terms:
         for atom in monomial:

@@ -25,7 +25,8 @@ from graphc.targets.ggml.program.verify import check_kernel
 
 class SizeChecks:
     """What is checked of some of a program's calls before they are made for certain sizes. Calls of which a check sees the same,
-    as those of a model's layers, are checked once; and where the sizes that they have stay what they were, not again."""
+    as those of a model's layers, are checked once; and where the sizes that they have stay what they were, or were
+    accepted before, not again."""
 
     def __init__(self, program: Program, calls: Sequence[int]) -> None:
         self.program = program
@@ -44,6 +45,10 @@ class SizeChecks:
             group.check(self.program, binding)
 
 
+MOST_ACCEPTED = 1024
+"""Sizes that were accepted, of which that is remembered: the steps of a loop have the same in each run."""
+
+
 class _Group:
     """Calls that depend on the same symbols, each with the sizes that its check looks at."""
 
@@ -51,22 +56,26 @@ class _Group:
         self._sizes = SizeProgram(size for _, sizes in calls for size in sizes)
         places = {size: place for place, size in enumerate(self._sizes.sizes)}
         self._calls = [(call, [places[size] for size in sizes]) for call, sizes in calls]
-        self._right: tuple[list[int], list[int]] | None = None
+        self._right: list[int] = []
+        self._accepted: set[tuple[int, ...]] = set()
 
     def check(self, program: Program, binding: Mapping[str, int]) -> None:
         """See `SizeChecks.check`."""
-        known, right = [binding[name] for name in self._sizes.names], self._right
-        if right is not None and known == right[0]:
+        known = tuple([binding[name] for name in self._sizes.names])
+        if known in self._accepted:
             return
-        values = Values(binding)
+        values, right = Values(binding), self._right
         try:
             found = self._sizes(binding)
         except ArithmeticError:  # one of the checks says why
-            found, right = [], None
+            found, right = [], []
         for call, places in self._calls:
-            if right is None or any(found[place] != right[1][place] for place in places):
+            if not right or any(found[place] != right[place] for place in places):
                 _check(program, call, binding, values)
-        self._right = known, found
+        if len(self._accepted) == MOST_ACCEPTED:
+            self._accepted.clear()
+        self._right = found
+        self._accepted.add(known)
 
 
 def _sizes(program: Program, index: int) -> list[Expr]:

@@ -98,10 +98,9 @@ class BuiltGraph:
         if known == self.binding:
             return
         changed = self._replay.told_others(self.binding, known)
-        self.binding = known
-        self.values = Values(self.binding)
+        self.binding, self.values = known, Values(known)
         for kernel in changed:
-            told = self.executor.kernels[kernel].userdata(self.binding)
+            told = self.executor.kernels[kernel].userdata(known)
             ctypes.memmove(self.userdata[kernel], told, ctypes.sizeof(told))
 
     def _describe(self) -> None:

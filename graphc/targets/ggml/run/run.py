@@ -98,7 +98,8 @@ class Run:
     def _array(self, tensor: Tensor, dtype: np.dtype, shape: Sequence[Dim]) -> np.ndarray:
         """A tensor that is an input, or the result of an earlier call, in the model's terms."""
         array = self.inputs[tensor.input] if tensor.input >= 0 else self.made[tensor.call]
-        sizes = tuple([integer(size, self.binding) for size in shape])
+        binding = self.binding
+        sizes = tuple([size if isinstance(size, int) else integer(size, binding) for size in shape])
         if array.shape == sizes and array.dtype == dtype and array.flags.c_contiguous:
             return array
         return np.ascontiguousarray(array).reshape(-1).view(dtype).reshape(sizes)
