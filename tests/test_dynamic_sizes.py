@@ -598,6 +598,7 @@ def test_sizes_share_memory_and_are_kept():
 
 def test_the_least_recently_used_size_goes_first(monkeypatch):
     monkeypatch.setattr(context, "KEPT_SIZES", 2)
+    monkeypatch.setattr(context, "KEPT_BYTES", 0)
     model = graphc.compile(pyramid(), threads=1)
     for size in (4, 8, 4, 12):
         model.run(sample=np.zeros((1, 1, size, size), np.float32))

@@ -188,3 +188,18 @@ def test_a_graph_serves_all_steps_that_differ_in_what_kernels_read(tmp_path, mon
     for array, wanted in zip(model.run(inputs).values(), session.run(None, inputs), strict=True):
         np.testing.assert_allclose(array, wanted, rtol=1e-5)
     assert built < 9
+
+
+def test_graphs_of_small_sizes_are_kept_for_all_steps(tmp_path, monkeypatch):
+    """Where each step has sizes of its own, the next run finds all graphs."""
+    text = COUNTED.replace("float[2] x) => (float[2] last", "float[N] x) => (float[M] last")
+    text = text.replace("float[2] before", "float[P] before").replace("float[2] after", "float[Q] after")
+    text = text.replace("after = Sin (before)", "wave = Sin (before) after = Concat <axis = 0> (wave, two)")
+    text = text.replace("  last, all =", "  two = Constant <value = float[2] {1, 2}> ()\n  last, all =")
+    model, session = model_of(tmp_path, text)
+    inputs = {"trips": np.array(60), "x": np.float32([1, 2])}
+    first = model.run(inputs)
+    monkeypatch.setattr("graphc.targets.ggml.run.context.BuiltGraph", None)
+    for array, again, wanted in zip(first.values(), model.run(inputs).values(), session.run(None, inputs), strict=True):
+        np.testing.assert_allclose(array, wanted, rtol=1e-5)
+        np.testing.assert_array_equal(array, again)
