@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphc.ir.graph import Graph, Node, Value
+from graphc.ir.types import TensorType
 from graphc.ops.control import Body, If
 from graphc.ops.movement import Reshape
 from graphc.ops.pointwise import Binary, Cast, Unary, Where
@@ -14,7 +15,7 @@ MOST_NODES = 16
 """Of a branch that is computed though it may not be taken."""
 
 MOST_ELEMENTS = 64
-"""Of what one of its nodes gives."""
+"""Of what a branch or one of its nodes gives."""
 
 FAILING = ("Div", "Mod", "Pow")
 """Of whole numbers, there are some that a processor does not divide."""
@@ -40,8 +41,8 @@ def select(graph: Graph) -> None:
 
 
 def _is_cheap(op: If) -> bool:
-    results = [[value.type for value in body.graph.outputs] for body in op.bodies]
-    if results[0] != results[1] or tuple(results[0]) != op.results or op.binds:
+    results = [tuple(value.type for value in body.graph.outputs) for body in op.bodies]
+    if results != [op.results] * 2 or op.binds or not _are_few(op.results):
         return False
     for body in op.bodies:
         select(body.graph)
@@ -51,9 +52,13 @@ def _is_cheap(op: If) -> bool:
 def _is_simple(node: Node) -> bool:
     """True if a node has few results, each of which depends on one element of what it is given."""
     failing = isinstance(node.op, Binary) and node.op.name in FAILING and node.inputs[0].dtype.kind in "iu"
-    sizes = [value.type.size for value in node.outputs]
-    few = is_static(*sizes) and all(size <= MOST_ELEMENTS for size in sizes)
-    return isinstance(node.op, Unary | Binary | Cast | Where | Reshape) and few and not failing
+    simple = isinstance(node.op, Unary | Binary | Cast | Where | Reshape) and not failing
+    return simple and _are_few([value.type for value in node.outputs])
+
+
+def _are_few(types: Sequence[TensorType]) -> bool:
+    sizes = [type.size for type in types]
+    return is_static(*sizes) and all(size <= MOST_ELEMENTS for size in sizes)
 
 
 def _copied(graph: Graph, body: Body, captured: Sequence[Value], nodes: list[Node]) -> list[Value]:
