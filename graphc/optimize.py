@@ -11,7 +11,9 @@ from graphc.ops.control import bodies
 from graphc.passes.common import common
 from graphc.passes.expand import expand
 from graphc.passes.fold import fold
+from graphc.passes.hoist import hoist
 from graphc.passes.schedule import schedule
+from graphc.passes.select import select
 from graphc.rewrite.engine import Log, Rule, Step, rewrite
 from graphc.rewrite.explain import Explanation, Miss, explanation, near_misses
 from graphc.rewrite.rules import rules_for
@@ -51,6 +53,9 @@ class Stage:
         graph.prune()
 
 
+CONTROL = [Stage("select", select), Stage("hoist", hoist)]
+"""What branches and loops become, before anything is done to their bodies."""
+
 STAGES = [
     Stage("quantized", rules_for("integers")),  # before constants are folded, which leaves no integers of weights
     Stage("few bits", rules_for("few bits")),
@@ -74,6 +79,8 @@ def optimize(graph: Graph, log: Log | None = None, observe: Callable[[str, Graph
     `observe` is called after each stage with the stage's name. The bodies of branches and loops come first.
     """
     log = log if log is not None else Log()
+    for stage in CONTROL if bodies(graph) else ():
+        stage.run(graph, log)
     for body in bodies(graph):
         optimize(body.graph, log, observe)
     for stage in STAGES:
@@ -85,7 +92,7 @@ def optimize(graph: Graph, log: Log | None = None, observe: Callable[[str, Graph
 def names() -> list[str]:
     """The names of all rules and passes, each of which can be left out."""
     found: dict[str, None] = {}
-    for stage in STAGES:
+    for stage in (*CONTROL, *STAGES):
         found.update(dict.fromkeys([stage.work.__name__] if callable(stage.work) else [r.name for r in stage.work]))
     return list(found)
 

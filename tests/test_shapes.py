@@ -14,12 +14,14 @@ from graphc.shapes import (
     dim_max,
     dim_min,
     divisible,
+    integer,
     lower_bound,
     parse_dim,
     symbol,
     symbols,
     upper_bound,
 )
+from graphc.shapes.compiled import SizeProgram
 
 H, W = symbol("h"), symbol("w", low=2, high=40)
 M = symbol("m", low=8, multiple=8)
@@ -192,3 +194,27 @@ def test_other_text_is_not_a_size(text):
 def test_expressions_are_immutable_keys():
     assert isinstance(H + 1, Expr)
     assert {H + 1: "x"}[1 + H] == "x"
+
+
+def test_sizes_as_one_function():
+    """What is compiled gives what is computed one by one, and fails as that does."""
+    a, b = symbol("a", low=0), symbol("b", low=0, multiple=8)
+    sizes = [
+        a,
+        b,
+        a * b - 3,
+        (a + b - 1) // 32 * a,
+        (b - a) % 7,
+        dim_max(a - b, 0) + dim_min(a, b // 3),
+        -a // 2,
+        a // b,
+    ]
+    program = SizeProgram(sizes)
+    for first in (0, 5, 17):
+        for second in (8, 64, 800):
+            values = {"a": first, "b": second, "c": 1}
+            assert program(values) == [integer(size, values) for size in program.sizes]
+    with pytest.raises(ZeroDivisionError):
+        program({"a": 1, "b": 0})
+    with pytest.raises(KeyError):
+        program({"a": 1})

@@ -273,16 +273,24 @@ def measured_first(nodes: Sequence[Node], given: Set[str] = frozenset()) -> list
 
 def names_in(thing: object) -> set[str]:
     """The names of the size symbols in a setting, a type, or a graph."""
+    return set(symbols(*sizes_in(thing)))
+
+
+def sizes_in(thing: object) -> Iterator[Expr]:
+    """The sizes in a setting, a type, or a graph that are no numbers."""
     match thing:
         case Expr():
-            return set(symbols(thing))
+            yield thing
         case tuple():
-            return set().union(*map(names_in, thing))
+            for item in thing:
+                yield from sizes_in(item)
         case TensorType():
-            return set(symbols(*thing.shape))
+            yield from sizes_in(thing.shape)
         case Graph():
-            return set().union(*(node.sizes() for node in thing.nodes))
-    return names_in(thing.graph) if hasattr(thing, "graph") else set()
+            for node in thing.nodes:
+                yield from sizes_in((tuple(node.op.settings), *(value.type for value in (*node.inputs, *node.outputs))))
+        case _ if hasattr(thing, "graph"):
+            yield from sizes_in(thing.graph)
 
 
 def type_name(op: object) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphc.errors import GraphcError
 from graphc.ir.graph import Graph, Node, Value
-from graphc.shapes import Dim, Expr, bind, symbols
+from graphc.shapes import Dim, Expr, bind
 
 
 def run(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -60,8 +60,8 @@ def apply(
 def sizes_of(shape: Sequence[Dim], array: np.ndarray, binding: dict[str, int]) -> None:
     """Give the symbols that stand alone in a shape, and have no value yet, the sizes of an array."""
     for dim, size in zip(shape, array.shape, strict=True):
-        if isinstance(dim, Expr) and str(dim) in symbols(dim):
-            binding.setdefault(str(dim), int(size))
+        if isinstance(dim, Expr) and dim.only is not None:
+            binding.setdefault(dim.only.name, int(size))
 
 
 def bound(thing: Any, binding: Mapping[str, int]) -> Any:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphc.ir.graph import names_in
+from graphc.ir.graph import sizes_in
 from graphc.records import dataclass
-from graphc.shapes import Dim
+from graphc.shapes import Dim, Expr, symbols
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,4 +20,8 @@ class KernelUse:
 
     def sizes(self) -> set[str]:
         """The names of the size symbols in the operator's settings and in the types."""
-        return names_in((tuple(self.op.settings), self.shape, *(shape for _, shape in self.inputs)))  # type: ignore[attr-defined]
+        return set(symbols(*self.sizes_read()))
+
+    def sizes_read(self) -> list[Expr]:
+        """The sizes in the operator's settings and in the types that are no numbers."""
+        return [*sizes_in((tuple(self.op.settings), self.shape, *(shape for _, shape in self.inputs)))]  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ from graphc.ir.graph import Graph
 from graphc.ir.interp import sizes_of, trace
 from graphc.ir.types import BOOL, I64, TensorType
 from graphc.ops.base import Op
-from graphc.shapes import Dim, bind, symbols
+from graphc.shapes import Dim, bind, integer, only_symbol, symbols
 from graphc.shapes.ranges import range_of
 
 FOREVER = np.int64(np.iinfo(np.int64).max)
@@ -84,7 +84,8 @@ class Measure(Control):
     @property
     def binds(self) -> tuple[str, ...]:
         """See `Op.binds`."""
-        return (str(self.size),) if str(self.size) in symbols(self.size) else ()
+        alone = only_symbol(self.size)
+        return () if alone is None else (alone.name,)
 
     @property
     def asserts(self) -> bool:
@@ -219,20 +220,21 @@ def settle(binding: dict[str, int], shape: Sequence[Dim], array: np.ndarray, wha
     if array.shape == shape:
         return
     sizes_of(shape, array, binding)
-    if any(bind(dim, binding) != size for dim, size in zip(shape, array.shape, strict=True)):
-        expected = ", ".join(str(bind(dim, binding)) for dim in shape)
-        raise InputError(f"{what} has the shape {list(array.shape)}, must have [{expected}]")
+    for dim, size in zip(shape, array.shape, strict=True):
+        if integer(dim, binding) != size:
+            expected = ", ".join(str(integer(dim, binding)) for dim in shape)
+            raise InputError(f"{what} has the shape {list(array.shape)}, must have [{expected}]")
 
 
 def measured(size: Dim, what: str, number: int, binding: dict[str, int]) -> None:
     """Give a measured symbol its value. Raises InputError if it cannot have it."""
-    name, atom = str(size), symbols(size).get(str(size))
-    if atom is None or name in binding:
-        known = bind(size, binding)
-        wanted = "" if known == number else str(known) if str(known) == name else f"{known} ({size})"
+    atom = only_symbol(size)
+    if atom is None or atom.name in binding:
+        known = integer(size, binding)
+        wanted = "" if known == number else str(known) if str(known) == str(size) else f"{known} ({size})"
     else:
         wanted = range_of(atom).misfit(number)
     if wanted:
         raise InputError(f"{what} is {number}, must be {wanted}")
     if atom is not None:
-        binding[name] = number
+        binding[atom.name] = number

@@ -18,7 +18,7 @@ from graphc.errors import InputError
 from graphc.records import dataclass
 from graphc.runtime.lent import lent
 from graphc.runtime.turns import Turns
-from graphc.shapes import Dim, Expr, bind, integer, symbols
+from graphc.shapes import Dim, Expr, bind, integer, only_symbol, symbols
 from graphc.shapes.ranges import SizeRange, range_of
 from graphc.targets.ggml.program.program import Input, Program
 from graphc.targets.ggml.run.device.options import CPU, Place, memory_limits
@@ -77,6 +77,7 @@ class Model:
         self.executor = self._executor(program, weights)
         self._turns = Turns(self.executor.most_runs(place.contexts))
         self._changes = Turns(1)
+        self._fitting: tuple[Program | None, list[Any], dict[str, int]] = None, [], {}
         self._given = given
         self._added: Added | None = None
 
@@ -127,7 +128,7 @@ class Model:
         given = as_arrays(feed, arrays)
         into = self._targets(targets)
         with self._turns.one:
-            inputs, binding = prepared(self.program, given)
+            inputs, binding = self._prepared(given)
             whole = {
                 index: array
                 for index, array in into.items()
@@ -139,6 +140,15 @@ class Model:
             _write(self.outputs[index], array, results[index])
             results[index] = array
         return {info.name: array for info, array in zip(self.outputs, results, strict=True)}
+
+    def _prepared(self, given: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+        """See `prepared`. Of arrays like those of the run before it is known that they fit, and what sizes they imply."""
+        alike = [(name, array.dtype, array.shape) for name, array in given.items()]
+        program, before, binding = self._fitting
+        if program is not self.program or before != alike:
+            binding = check_inputs(self.program, given)
+            self._fitting = self.program, alike, binding
+        return from_start(self.program, given), dict(binding)
 
     def _targets(self, targets: Mapping[str, Any]) -> dict[int, np.ndarray]:
         """What outputs are written into, by their numbers. Raises InputError."""
@@ -358,6 +368,9 @@ def as_arrays(feed: Any, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
         raise InputError(f"arrays are given by name, as keywords or in one mapping, not as {type(feed).__name__}")
     found = {}
     for name, given in {**(feed or {}), **arrays}.items():
+        if type(given) is np.ndarray and given.dtype.isnative:
+            found[name] = given
+            continue
         try:
             array = lent(given)
         except InputError as error:
@@ -418,7 +431,7 @@ def _check_declaration(declared: Input, array: np.ndarray, binding: dict[str, in
 @lru_cache(maxsize=1024)
 def _symbol(dim: Dim) -> tuple[str, SizeRange] | None:
     """The name and the range of the symbol that a size is, if it is nothing else."""
-    atom = symbols(dim).get(str(dim))
+    atom = only_symbol(dim)
     return None if atom is None else (atom.name, range_of(atom))
 
 

@@ -92,13 +92,15 @@ FUNCTIONS: Mapping[str, Callable[[int, int], int]] = {"//": floordiv, "%": mod, 
 class Expr:
     """A sum of monomials: `{(h, h): 2, (w,): 1, (): 3}` is 2*h*h + w + 3. Immutable."""
 
-    __slots__ = ("_canonical", "_hash", "_samples", "terms")
+    __slots__ = ("_canonical", "_hash", "_samples", "only", "terms")
 
     def __init__(self, terms: Mapping[Monomial, int]) -> None:
         found = tuple(terms.items())
         if len(found) > 1:
             found = tuple(sorted(found, key=lambda item: (-len(item[0]), _key(item[0]))))
         self.terms: tuple[tuple[Monomial, int], ...] = found
+        self.only = _only(found)
+        """The symbol that it is, if it is nothing else."""
         self._canonical: Dim | None = None
         self._samples: tuple[int, ...] | None = None
         self._hash: int | None = None
@@ -293,6 +295,18 @@ def symbols(*dims: Dim) -> dict[str, Atom]:
     return found
 
 
+def only_symbol(dim: Dim) -> Atom | None:
+    """The symbol that a size is, if it is nothing else."""
+    return dim.only if isinstance(dim, Expr) else None
+
+
+def _only(terms: Sequence[tuple[Monomial, int]]) -> Atom | None:
+    if len(terms) != 1 or len(terms[0][0]) != 1:
+        return None
+    ((atom,), coefficient) = terms[0]
+    return atom if atom.kind == "symbol" and atom.multiple == coefficient else None
+
+
 def bind(dim: Dim, binding: Mapping[str, Dim]) -> Dim:
     """The dim with symbols replaced; an `int` when all of them have integer values.
 
@@ -316,6 +330,8 @@ def integer(dim: Dim, binding: Mapping[str, int]) -> int:
     """The dim's value where every symbol has one. Raises KeyError with a missing symbol's name, and ZeroDivisionError."""
     if not isinstance(dim, Expr):
         return dim
+    if (only := dim.only) is not None and only.multiple == 1:
+        return binding[only.name]
     total = 0
     for monomial, coefficient in dim.terms:
         for atom in monomial:

@@ -13,40 +13,76 @@ from typing import Any
 from graphc.errors import InputError, ShapeError
 from graphc.ir.interp import bound as with_sizes
 from graphc.kernels.use import KernelUse
-from graphc.shapes import Expr, Values, integer
+from graphc.shapes import Expr, Values, integer, symbols
+from graphc.shapes.compiled import SizeProgram
 from graphc.targets.ggml.program.calls import CALLS
 from graphc.targets.ggml.program.program import HOST, RESULT, Call, Program
 from graphc.targets.ggml.program.rules import Layout
-from graphc.targets.ggml.program.sections import sizes_read
+from graphc.targets.ggml.program.sections import sizes_of_tensors, sizes_read
 from graphc.targets.ggml.program.tensor import ProgramError, Quad, Tensor, checked, dense, storage_ne
 from graphc.targets.ggml.program.verify import check_kernel
 
 
 class SizeChecks:
     """What is checked of some of a program's calls before they are made for certain sizes. Calls of which a check sees the same,
-    as those of a model's layers, are checked once; and where the sizes that they depend on stay what they were, not again."""
+    as those of a model's layers, are checked once; and where the sizes that they have stay what they were, or were
+    accepted before, not again."""
 
     def __init__(self, program: Program, calls: Sequence[int]) -> None:
         self.program = program
         first: dict[Any, int] = {}
         for index in calls:
             first.setdefault(_seen(program.calls[index]), index)
-        self._calls = [(program.calls[index], _names(program, index)) for index in first.values()]
-        self._right: dict[frozenset[str], dict[str, int]] = {}
+        groups: dict[frozenset[str], list[tuple[Call, list[Expr]]]] = {}
+        for index in first.values():
+            sizes = _sizes(program, index)
+            groups.setdefault(frozenset(symbols(*sizes)), []).append((program.calls[index], sizes))
+        self._groups = [_Group(calls) for calls in groups.values()]
 
     def check(self, binding: Mapping[str, int]) -> None:
         """Raise InputError, with the node, unless ggml accepts these calls when the size symbols have these values."""
-        found = {names: {name: binding[name] for name in names} for names in {names for _, names in self._calls}}
-        changed = {names for names, sizes in found.items() if self._right.get(names) != sizes}
-        values = Values(binding)
-        for call, names in self._calls:
-            if names in changed:
-                _check(self.program, call, binding, values)
-        self._right.update(found)
+        for group in self._groups:
+            group.check(self.program, binding)
 
 
-def _names(program: Program, index: int) -> frozenset[str]:
-    return frozenset(sizes_read(program, [index], (), ()))
+MOST_ACCEPTED = 1024
+"""Sizes that were accepted, of which that is remembered: the steps of a loop have the same in each run."""
+
+
+class _Group:
+    """Calls that depend on the same symbols, each with the sizes that its check looks at."""
+
+    def __init__(self, calls: Sequence[tuple[Call, Sequence[Expr]]]) -> None:
+        self._sizes = SizeProgram(size for _, sizes in calls for size in sizes)
+        places = {size: place for place, size in enumerate(self._sizes.sizes)}
+        self._calls = [(call, [places[size] for size in sizes]) for call, sizes in calls]
+        self._right: list[int] = []
+        self._accepted: set[tuple[int, ...]] = set()
+
+    def check(self, program: Program, binding: Mapping[str, int]) -> None:
+        """See `SizeChecks.check`."""
+        known = tuple([binding[name] for name in self._sizes.names])
+        if known in self._accepted:
+            return
+        values, right = Values(binding), self._right
+        try:
+            found = self._sizes(binding)
+        except ArithmeticError:  # one of the checks says why
+            found, right = [], []
+        for call, places in self._calls:
+            if not right or any(found[place] != right[place] for place in places):
+                _check(program, call, binding, values)
+        if len(self._accepted) == MOST_ACCEPTED:
+            self._accepted.clear()
+        self._right = found
+        self._accepted.add(known)
+
+
+def _sizes(program: Program, index: int) -> list[Expr]:
+    """What a check of a call looks at."""
+    kernel = program.calls[index].kernel
+    read = program.kernels[kernel].sizes_read() if kernel >= 0 else []
+    return [*dict.fromkeys([*sizes_of_tensors(program, [index], (), ()), *read])]
 
 
 def _seen(call: Call) -> Any:
@@ -91,7 +127,7 @@ def _check(program: Program, call: Call, binding: Mapping[str, int], values: Val
 def known_calls(program: Program, names: Collection[str]) -> list[int]:
     """The calls of a program that depend on sizes of these names alone."""
     made = [index for index, call in enumerate(program.calls) if call.function not in (HOST, RESULT)]
-    return [index for index in made if _names(program, index).issubset(names)]
+    return [index for index in made if set(sizes_read(program, [index], (), ())).issubset(names)]
 
 
 def bound_kernel(use: KernelUse, call: Call, binding: Mapping[str, int]) -> Tensor:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from graphc.errors import InputError
 from graphc.records import dataclass
-from graphc.shapes import Expr, symbols
+from graphc.shapes import Dim, Expr, symbols
 from graphc.targets.ggml.program.program import HOST, RESULT, Call, Program
 from graphc.targets.ggml.program.prune import with_needed
 from graphc.targets.ggml.program.tensor import Tensor
@@ -166,17 +166,28 @@ def _read(program: Program, part: Sequence[int] | Call) -> tuple[set[int], set[i
 
 def sizes_read(program: Program, calls: Iterable[int], inputs: Iterable[int], outputs: Iterable[int]) -> set[str]:
     """The names of the sizes that calls, inputs and outputs depend on: of tensors, arguments and kernels."""
-    names: set[str] = set()
+    calls = [*calls]
+    names = set(symbols(*sizes_of_tensors(program, calls, inputs, outputs)))
+    return names.union(*(program.kernels[kernel].sizes() for kernel in _kernels_called(program, calls)))
+
+
+def sizes_of_tensors(
+    program: Program, calls: Iterable[int], inputs: Iterable[int], outputs: Iterable[int]
+) -> dict[Expr, None]:
+    """The sizes that are no numbers, none twice: of tensors and other arguments of calls, of inputs and outputs. What kernels
+    read besides changes nothing of a graph."""
+    sizes: list[Dim] = []
     for index in calls:
         call = program.calls[index]
-        sizes = [arg for arg in call.args if isinstance(arg, Expr)]
+        sizes += [arg for arg in call.args if isinstance(arg, Expr)]
         for tensor in (call.result, *(arg for arg in call.args if isinstance(arg, Tensor))):
-            sizes += [size for size in (*tensor.ne, *tensor.nb) if isinstance(size, Expr)]
-        names |= set(symbols(*sizes))
-        if call.kernel >= 0:
-            names |= program.kernels[call.kernel].sizes()
+            sizes += (*tensor.ne, *tensor.nb)
     for index in inputs:
-        names |= set(symbols(*program.inputs[index].shape))
+        sizes += program.inputs[index].shape
     for index in outputs:
-        names |= set(symbols(*program.outputs[index].shape, *program.outputs[index].tensor.ne))
-    return names
+        sizes += (*program.outputs[index].shape, *program.outputs[index].tensor.ne)
+    return dict.fromkeys(size for size in sizes if isinstance(size, Expr))
+
+
+def _kernels_called(program: Program, calls: Iterable[int]) -> list[int]:
+    return [program.calls[index].kernel for index in calls if program.calls[index].kernel >= 0]

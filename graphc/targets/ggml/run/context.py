@@ -17,6 +17,7 @@ from graphc.ggml_library import ggml
 from graphc.targets.ggml.program.program import Program
 from graphc.targets.ggml.program.sections import Section
 from graphc.targets.ggml.run.device.devices import open_cpu
+from graphc.targets.ggml.run.device.tensors import context_bytes
 from graphc.targets.ggml.run.graph import BuiltGraph, most_tensors
 from graphc.targets.ggml.run.memory.results import ComputeMemory
 from graphc.targets.ggml.run.steady import SteadyResults
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 KEPT_SIZES = 8
 """Graphs of recent sizes that a context keeps; the least recently used one goes first."""
+
+KEPT_BYTES = 32 << 20
+"""Bytes that graphs may take on the CPU alone, however many they are: a loop may have new sizes in each step."""
 
 
 class Context:
@@ -41,6 +45,7 @@ class Context:
         self.compute = ComputeMemory(
             executor.weights, executor.fitting, self.backends, tensors, executor.own, executor.threads
         )
+        self.small = 0 if len(self.backends) > 1 else KEPT_BYTES // context_bytes(self.tensors, self.tensors)
         self.graphs: OrderedDict[Any, BuiltGraph] = OrderedDict()
         self.steady = SteadyResults()
 
@@ -53,15 +58,18 @@ class Context:
 
     def graph(self, program: Program, section: Section, binding: Mapping[str, int]) -> BuiltGraph:
         """The graph of a section for certain sizes: one that is kept, or a new one."""
-        key = (section, *map(binding.__getitem__, section.symbols))
-        graph = self.graphs.pop(key, None)
-        if graph is None:
-            sizes = {name: binding[name] for name in sorted(section.symbols)}
-            for other in [other for other in self.graphs if section.kept and other[0] is section]:
-                self.graphs.pop(other).free()  # what it keeps is beside the memory that graphs share
-            graph = BuiltGraph(self, program, section, sizes)
-            while len(self.graphs) >= KEPT_SIZES * self.executor.section_count:
-                self.graphs.popitem(last=False)[1].free()
+        replay = self.executor.replay(program, section)
+        key = (section, replay.key(binding))
+        graph = self.graphs.get(key)
+        if graph is not None:
+            self.graphs.move_to_end(key)
+            graph.tell(binding)
+            return graph
+        for other in [other for other in self.graphs if section.kept and other[0] is section]:
+            self.graphs.pop(other).free()  # what it keeps is beside the memory that graphs share
+        graph = BuiltGraph(self, program, section, replay.known(binding))
+        while len(self.graphs) >= max(KEPT_SIZES * self.executor.section_count, self.small):
+            self.graphs.popitem(last=False)[1].free()
         self.graphs[key] = graph
         return graph
 

@@ -175,12 +175,12 @@ class Executor:
         """A context that nobody else uses in a block."""
         return self.contexts.one(self)
 
-    def compute_graph(self, graph: BuiltGraph) -> int:
-        """Run a graph that has its places; ggml's status. The CPU's threads are shared among the runs that there are now. An
-        observer computes it in its own way."""
+    def compute_graph(self, graph: BuiltGraph, steps: Any = None) -> int:
+        """Run a graph that has its places, or all `steps` of a loop by it; ggml's status. The CPU's threads are shared
+        among the runs that there are now. An observer computes it in its own way."""
         graph.owner.use_threads(max(1, self.threads // max(1, len(self.contexts.busy))))
         if self.observer is None:
-            return graph.owner.compute.compute(graph.placement)
+            return graph.owner.compute.compute(graph.placement, steps=steps)
         self.observer(graph)
         return int(ggml.GGML_STATUS_SUCCESS)
 
@@ -200,6 +200,11 @@ class Executor:
         if program not in self.steps:
             self.steps.setdefault(program, sections(program, self.steady if program is self.program else ()))
         return self.steps[program]
+
+    @property
+    def repeats(self) -> bool:
+        """True if our own code makes the steps of loops."""
+        return self.uses_own and self.observer is None
 
     def replay(self, program: Program, section: Section) -> Replay:
         """What makes a section's calls in graphs."""

@@ -92,6 +92,17 @@ class BuiltGraph:
             self.free()
             raise
 
+    def tell(self, binding: Mapping[str, int]) -> None:
+        """Have the kernels know these sizes, of which the graph is the same."""
+        known = self._replay.known(binding)
+        if known == self.binding:
+            return
+        changed = self._replay.told_others(self.binding, known)
+        self.binding, self.values = known, Values(known)
+        for kernel in changed:
+            told = self.executor.kernels[kernel].userdata(known)
+            ctypes.memmove(self.userdata[kernel], told, ctypes.sizeof(told))
+
     def _describe(self) -> None:
         """Make the tensors: what is given, and the result of each call."""
         program, section = self.program, self.section
@@ -133,11 +144,11 @@ class BuiltGraph:
         self._found = [*written, *self.outputs]
         lendable = self._lendable()
         lent = [tensor for tensor in lendable if tensor is not None]
-        self._lent = [index for index, tensor in enumerate(lendable) if tensor is not None]
+        self.lent = [index for index, tensor in enumerate(lendable) if tensor is not None]
         self._copied_in = [each for each in enumerate(self._uploaded) if lendable[each[0]] is None]
         copied_out = enumerate(self._found, len(self._uploaded))
-        self._copied_out = [each for each in copied_out if lendable[each[0]] is None]
-        self._outputs = [
+        self.copied_out = [each for each in copied_out if lendable[each[0]] is None]
+        self.output_rooms = [
             (index, tuple(self.values[size] for size in program.outputs[index].shape), program.outputs[index].dtype)
             for index in section.outputs
         ]
@@ -215,27 +226,32 @@ class BuiltGraph:
     ) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
         """Compute what the section writes, of what it reads, and the outputs, in arrays that are there for them. On the CPU
         alone, all arrays are used where they lie; else what they hold is copied there and back."""
-        kernels = self.executor.kernels
-        self.kept.fill(made)
-        given = self._arrays(inputs, made)
+        if self.kept.tensors:
+            self.kept.fill(made)
         later, outputs = self._rooms(into)
-        arrays = [*given, *later.values(), *outputs.values()]
-        self.owner.compute.place(self.placement, [start_of(arrays[index]) for index in self._lent])
+        arrays = [*self._arrays(inputs, made), *later.values(), *outputs.values()]
+        self.owner.compute.place(self.placement, [start_of(arrays[index]) for index in self.lent])
         for index, tensor in self._copied_in:
             upload(tensor, arrays[index])
-        for index, userdata in self.userdata.items():
-            kernels[index].reset(userdata)
-        status = self.executor.compute_graph(self)
+        self.compute()
+        for index, tensor in self.copied_out:
+            download(tensor, arrays[index])
+        return later, outputs
+
+    def compute(self, steps: Any = None) -> None:
+        """Compute what has its places, for all `steps` of a loop if there are some. Raises InputError for what a kernel refused,
+        GraphcError if the run was stopped, or ggml failed."""
+        executor = self.executor
+        for userdata in self.userdata.values():
+            userdata[0] = 0  # the fault of an earlier run
+        status = executor.compute_graph(self, steps)
         if status == ggml.GGML_STATUS_ABORTED:
             raise GraphcError("the run was stopped")
         if status != ggml.GGML_STATUS_SUCCESS:
             raise GraphcError(f"ggml could not compute the graph (status {status})")
         for index, userdata in self.userdata.items():
-            if fault := kernels[index].fault(userdata):
-                raise InputError(fault)
-        for index, tensor in self._copied_out:
-            download(tensor, arrays[index])
-        return later, outputs
+            if userdata[0]:
+                raise InputError(executor.kernels[index].fault(userdata))
 
     def _arrays(self, inputs: Sequence[np.ndarray], made: Mapping[int, np.ndarray]) -> list[np.ndarray]:
         """What is uploaded, or used where it lies."""
@@ -246,7 +262,7 @@ class BuiltGraph:
     def _rooms(self, into: Mapping[int, np.ndarray]) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
         """Arrays for what is read later, in bytes, and for outputs: those that are there already, or new ones."""
         later = {index: room_for(shape, BYTE) for index, shape in self._later}
-        outputs = {index: room_for(shape, dtype, into.get(index)) for index, shape, dtype in self._outputs}
+        outputs = {index: room_for(shape, dtype, into.get(index)) for index, shape, dtype in self.output_rooms}
         return later, outputs
 
     def free(self) -> None:

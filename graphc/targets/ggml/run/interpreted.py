@@ -41,10 +41,6 @@ class InterpretedKernel:
         ]
         return (ctypes.c_int64 * (2 + len(numbers)))(0, self.words.ctypes.data, *numbers)
 
-    def reset(self, userdata: Any) -> None:
-        """See `LoadedKernel`."""
-        userdata[0] = 0
-
     def fault(self, userdata: Any) -> str | None:
         """See `LoadedKernel`."""
         if userdata[0] == NO_MEMORY:

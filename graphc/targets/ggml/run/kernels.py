@@ -30,11 +30,9 @@ class LoadedKernel(Protocol):
     def userdata(self, binding: Mapping[str, int]) -> Any:
         """A new buffer to pass as userdata for these values of the size symbols; it must outlive the graph."""
 
-    def reset(self, userdata: Any) -> None:
-        """Forget a fault of an earlier run."""
-
     def fault(self, userdata: Any) -> str | None:
-        """What went wrong in the last run with this buffer, or None."""
+        """What went wrong in the last run with this buffer, or None. Its first number says which fault it was, and none if it is
+        made 0."""
 
 
 def load_kernels(uses: Sequence[KernelUse], symbols: Sequence[str] | None = None) -> list[LoadedKernel]:

@@ -25,10 +25,6 @@ class NativeKernel:
         """See `LoadedKernel`."""
         return new_userdata(self.symbols, binding, self.arguments)
 
-    def reset(self, userdata: Any) -> None:
-        """See `LoadedKernel`."""
-        userdata[0] = 0
-
     def fault(self, userdata: Any) -> str | None:
         """See `LoadedKernel`."""
         return self.faults[userdata[0] - 1] if userdata[0] else None

@@ -37,11 +37,6 @@ class EvaluatedKernel:
         """See `LoadedKernel`."""
         return new_userdata(self.symbols, binding)
 
-    def reset(self, userdata: Any) -> None:
-        """See `LoadedKernel`."""
-        userdata[0] = 0
-        self.messages.pop(ctypes.addressof(userdata), None)
-
     def fault(self, userdata: Any) -> str | None:
         """See `LoadedKernel`."""
         return self.messages[ctypes.addressof(userdata)] if userdata[0] else None

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from graphc.errors import GraphcError
 from graphc.ggml_library import ggml
+from graphc.shapes import only_symbol
+from graphc.shapes.compiled import SizeProgram
 from graphc.targets.ggml.program.bound import SizeChecks, known_calls
 from graphc.targets.ggml.program.composites import COMPOSITES
 from graphc.targets.ggml.program.in_c import built_in_c
 from graphc.targets.ggml.program.program import Call, Program
-from graphc.targets.ggml.program.sections import Section
+from graphc.targets.ggml.program.sections import Section, sizes_of_tensors
 from graphc.targets.ggml.run.device.tensors import new_tensor
 from graphc.targets.ggml.run.native_calls import MadeCalls, NativeCalls
 from graphc.targets.ggml.run.places import Places, told_args
@@ -35,6 +37,13 @@ class Replay:
         self._checks = SizeChecks(source, section.calls if source is program else known_calls(source, section.symbols))
         self._calls = [program.calls[index] for index in section.calls]
         self._sizes = {size for call in self._calls for size in call.result.ne}
+        self._names = sorted(section.symbols)
+        self._told = {kernel: sorted(program.kernels[kernel].sizes()) for kernel in section.kernels}
+        seen = sizes_of_tensors(program, (*section.calls, *section.reads), section.inputs, section.outputs)
+        alone = {symbol.name for symbol in map(only_symbol, seen) if symbol is not None}
+        some_differ = not section.symbols <= alone and all(call.launches is None for call in self._calls)
+        self._seen = SizeProgram(seen) if some_differ else None
+        self._last: tuple[dict[str, int], tuple[int, ...]] | None = None
         self._native: NativeCalls | None = None
         if executor.own is not None and all(map(_is_native, self._calls)):
             self._native = NativeCalls(executor.own, self._calls, executor.kernels, executor.weights.tensors)
@@ -42,6 +51,26 @@ class Replay:
     def check(self, binding: Mapping[str, int]) -> None:
         """Raise InputError unless ggml accepts the calls, or those that they were made of, for these sizes."""
         self._checks.check(binding)
+
+    def key(self, binding: Mapping[str, int]) -> tuple[int, ...]:
+        """What is the same for sizes of which a graph is the same, but for what its kernels are told: the sizes that its tensors
+        have. Raises InputError for sizes that ggml does not accept."""
+        if self._seen is None:
+            return tuple([binding[name] for name in self._names])
+        known, last = self.known(binding), self._last
+        if last is None or last[0] != known:
+            self.check(binding)
+            self._last = last = known, tuple(self._seen(binding))
+        return last[1]
+
+    def known(self, binding: Mapping[str, int]) -> dict[str, int]:
+        """The sizes that a graph depends on."""
+        return {name: binding[name] for name in self._names}
+
+    def told_others(self, before: Mapping[str, int], binding: Mapping[str, int]) -> list[int]:
+        """The kernels that are told other sizes than before."""
+        changed = {name for name, size in before.items() if binding[name] != size}
+        return [kernel for kernel, names in self._told.items() if not changed.isdisjoint(names)]
 
     def make(self, graph: BuiltGraph) -> MadeCalls | None:
         """Make the results of all calls in a graph that has what the section is given. If C made them, it knows them, else they

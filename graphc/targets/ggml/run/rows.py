@@ -37,7 +37,9 @@ def from_start(program: Program, arrays: Mapping[str, np.ndarray]) -> dict[str, 
     """The arrays, with row numbers counted from the start of their table; those of no row stay what they are."""
     found = dict(arrays)
     for declared in program.inputs:
+        if declared.high is None:
+            continue
         array = found[declared.name]
-        if declared.high is not None and array.size and array.min() < 0 and counts_from_end(program, declared):
+        if array.size and array.min() < 0 and counts_from_end(program, declared):
             found[declared.name] = np.where((array < 0) & (array >= -declared.high), array + declared.high, array)
     return found

@@ -66,22 +66,40 @@ class Run:
             for tensor, type in zip(call.args, call.host.inputs, strict=True)
             if isinstance(tensor, Tensor)
         ]
-        results = perform(call.host, args, self._block, self.binding)
+        results = perform(call.host, args, self, self.binding)
         for number, array in enumerate(results):
             self.made[call.result.call + 1 + number] = array
 
-    def _block(self, block: Program, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def block(self, block: Program, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """What a program inside this one gives. Raises InputError for what does not fit."""
+        return Run(self.context, block, arrays, self._inside(block, arrays)).results()
+
+    def repeated(self, block: Program, args: Sequence[np.ndarray], carried: int) -> list[np.ndarray] | None:
+        """What a loop gives that makes a step, if C can make all of them: see `repeated.py`."""
+        from graphc.targets.ggml.run.repeated import Repetition, keeps_sizes, only_section
+
+        executor, state = self.context.executor, args[2 : 2 + carried]
+        section = only_section(block, executor.sections(block), carried)
+        if section is None or not executor.repeats:
+            return None
+        graph = self.context.graph(block, section, self._inside(block, args))
+        most = int(args[0].item())
+        return Repetition(graph, state, args[2 + carried :]).run(most) if keeps_sizes(graph, state) else None
+
+    def _inside(self, block: Program, arrays: Sequence[np.ndarray]) -> dict[str, int]:
+        """The values of sizes inside a block that is given arrays."""
         from graphc.ops.control import settle
 
         binding = dict(self.binding)
         for declared, array in zip(block.inputs, arrays, strict=True):
             settle(binding, declared.shape, array, declared.name)
-        return Run(self.context, block, arrays, binding).results()
+        return binding
 
     def _array(self, tensor: Tensor, dtype: np.dtype, shape: Sequence[Dim]) -> np.ndarray:
         """A tensor that is an input, or the result of an earlier call, in the model's terms."""
         array = self.inputs[tensor.input] if tensor.input >= 0 else self.made[tensor.call]
-        sizes = tuple([integer(size, self.binding) for size in shape])
+        binding = self.binding
+        sizes = tuple([size if isinstance(size, int) else integer(size, binding) for size in shape])
         if array.shape == sizes and array.dtype == dtype and array.flags.c_contiguous:
             return array
         return np.ascontiguousarray(array).reshape(-1).view(dtype).reshape(sizes)

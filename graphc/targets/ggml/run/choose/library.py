@@ -38,10 +38,13 @@ ROUTINE_FLAGS = tuple("-O2" if flag == "-O3" else flag for flag in FLAGS)
 TABLE = "graphc_own"
 """The table of all functions that compute."""
 
-FILES = ("variant.c", "build.c", "assign.c", "residence.c", "runner.c", "calls.c")
+FILES = ("variant.c", "build.c", "assign.c", "residence.c", "runner.c", "calls.c", "repeat.c")
 
 ONLY_HERE: Mapping[str, Callable[[], str]] = {
-    **{name: partial(Path(__file__).with_name(name).read_text, "utf-8") for name in ("calls.c", "calls.h")},
+    **{
+        name: partial(Path(__file__).with_name(name).read_text, "utf-8")
+        for name in ("calls.c", "calls.h", "repeat.c", "repeat.h")
+    },
     "kinds.h": kinds_text,
 }
 """Files that C++ projects do not have."""
@@ -53,6 +56,7 @@ HEADERS = (
     "runner.h",
     "composites.h",
     "calls.h",
+    "repeat.h",
     "own/panels.h",
     "own/products.h",
 )

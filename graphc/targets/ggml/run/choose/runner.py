@@ -23,9 +23,12 @@ class Runner:
                 raise GraphcError("not enough memory for a graph")
             weakref.finalize(self, own.library.graphc_runner_free, self._runner).atexit = False
 
-    def run(self, threads: int, stopped: Any = None) -> int:
-        """Compute it with at most so many threads; ggml's status. `stopped` is ggml's callback that may end the run."""
+    def run(self, threads: int, stopped: Any = None, steps: Any = None) -> int:
+        """Compute it with at most so many threads; ggml's status. `stopped` is ggml's callback that may end the run. Our own code
+        computes it for each of the `steps` of a loop."""
         if self.own is None:
             return int(ggml.ggml_backend_graph_compute(self.cpu, self.graph))
         stops = None if stopped is None else ctypes.cast(stopped, ctypes.c_void_p)
-        return int(self.own.library.graphc_runner_run(self._runner, threads, stops, None))
+        if steps is None:
+            return int(self.own.library.graphc_runner_run(self._runner, threads, stops, None))
+        return int(self.own.library.graphc_runner_repeat(self._runner, ctypes.byref(steps), threads, stops, None))

@@ -29,10 +29,14 @@ VIEW_OPS = (ggml.GGML_OP_NONE, ggml.GGML_OP_VIEW, ggml.GGML_OP_RESHAPE, ggml.GGM
 
 def new_context(tensors: int, graph_size: int = 0) -> Any:
     """A ggml context for descriptions of tensors (and a graph), without their data."""
-    size = tensors * ggml.ggml_tensor_overhead()
-    if graph_size:
-        size += ggml.ggml_graph_overhead_custom(graph_size, False)
+    size = context_bytes(tensors, graph_size)
     return ggml.ggml_init(ggml.ggml_init_params(mem_size=size, mem_buffer=None, no_alloc=True))
+
+
+def context_bytes(tensors: int, graph_size: int = 0) -> int:
+    """Bytes that a context takes for so many descriptions (and a graph)."""
+    graph = ggml.ggml_graph_overhead_custom(graph_size, False) if graph_size else 0
+    return int(tensors * ggml.ggml_tensor_overhead() + graph)
 
 
 def new_tensor(context: Any, tensor: Tensor, values: Values) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from graphc.backends.generated import check_devices
@@ -67,7 +68,6 @@ class Placement:
         self.lent, self._addresses = list(lent), list[int]()
         self.runner: Runner | None = None  # on the CPU alone, once it has its places
         self._context = context
-        self._views: list[Any] | None = None
         self._address = ggml.ggml_get_mem_buffer(context)
         self._untouched = ctypes.string_at(self._address, ggml.ggml_used_mem(context))
 
@@ -92,15 +92,14 @@ class Placement:
         if self._addresses != addresses:
             for tensor, place in zip(self.lent, addresses, strict=False):
                 tensor.contents.data = place
-            if self._views is None:
-                self._views = self._all_views()
-            for view in self._views:
+            for view in self.views:
                 found = view.contents
                 found.data = found.view_src.contents.data + found.view_offs
             self._addresses = list(addresses)
         return True
 
-    def _all_views(self) -> list[Any]:
+    @cached_property
+    def views(self) -> list[Any]:
         """The tensors that are views of those that are lent."""
         lent, found = set(map(address, self.lent)), []
         tensor = ggml.ggml_get_first_tensor(self._context)
@@ -153,11 +152,11 @@ class ComputeMemory:
             return int(ggml.ggml_gallocr_get_buffer_size(self._allocator, 0))
         return sum(ggml.ggml_backend_sched_get_buffer_size(self._scheduler, backend) for backend in self._backends)
 
-    def compute(self, placement: Placement, watch: Watch | None = None) -> int:
-        """Run a graph that has its places; ggml's status. On devices, what `watch` makes listens instead of the streams. Raises
-        DeviceError."""
+    def compute(self, placement: Placement, watch: Watch | None = None, steps: Any = None) -> int:
+        """Run a graph that has its places; ggml's status. Our own code runs it for the `steps` of a loop. On devices, what
+        `watch` makes listens instead of the streams. Raises DeviceError."""
         if (runner := placement.runner) is not None:
-            return compute(lambda: runner.run(self.threads, self.stopped))
+            return compute(partial(runner.run, self.threads, self.stopped, steps))
         streams = self._streams
         if streams is None:
             return self._run(placement, watch and watch(None))
