@@ -147,6 +147,48 @@ def test_sizes_in_floating_point(arithmetic: list[tuple[str, float | None]], siz
     agrees(proto, {"x": floats(25)})
 
 
+def test_division_by_numbers_below_zero() -> None:
+    """Which ONNX truncates, so what PyTorch means by `-(h // -2)`, a half that is rounded up, is one that is rounded down."""
+    nodes = [
+        node("Shape", "x", "s"),
+        node("Div", "s minus_two", "quotient"),
+        node("Neg", "quotient", "half"),
+        node("Expand", "one half", "y"),
+    ]
+    constants = {"minus_two": np.array(-2), "one": np.ones(1, np.float32)}
+    proto = model(nodes, [value("x", ["h"])], [value("y", None)], constants)
+    assert load(proto).outputs[0].shape == (H // 2,)
+    agrees(proto, {"x": floats(5)})
+
+
+def test_a_division_by_zero_names_its_node() -> None:
+    proto = model(
+        [node("Div", "one zero", "y")],
+        [value("x", ["h"])],
+        [value("y", None, np.int64)],
+        {"one": np.array([1]), "zero": np.array([0])},
+    )
+    with pytest.raises(ModelError, match=r"node y \(Div\): an integer is divided by zero"):
+        load(proto)
+
+
+@pytest.mark.parametrize(("positions", "largest"), [(100, 10), (110, 10), (24, 4)])
+def test_a_table_of_positions_for_images(positions: int, largest: int) -> None:
+    """Whose rows and columns are multiplied: both sizes have the same end, and neither what a guess at the other leaves."""
+    nodes = [
+        node("Shape", "x", "s"),
+        node("ReduceProd", "s", "pixels", keepdims=1),
+        node("Slice", "table zero pixels", "part"),
+        node("Reshape", "x minus_one", "line"),
+        node("Add", "line part", "y"),
+    ]
+    constants = {"zero": np.array([0]), "minus_one": np.array([-1]), "table": floats(positions)}
+    proto = model(nodes, [value("x", [1, "h", "w"])], [value("y", None)], constants)
+    ranges = symbols(*load(proto).inputs[0].shape)
+    assert [(atom.low, atom.high) for atom in ranges.values()] == [(1, largest)] * 2
+    agrees(proto, {"x": floats(1, largest, largest)})
+
+
 @pytest.mark.parametrize(
     ("bounds", "size"),
     [

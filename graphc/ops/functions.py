@@ -194,6 +194,8 @@ def _equal(a: Any, b: Any) -> bool:
 
 def _divide_dims(a: Dim, b: Dim) -> Dim:
     """Integer division, truncated toward zero; a symbolic divisor is positive."""
+    if isinstance(a, Expr) and isinstance(b, int) and b < 0:
+        return -_divide_dims(a, -b)
     if isinstance(a, Expr) or isinstance(b, Expr):
         least = lower_bound(a)
         if (least is not None and least >= 0) or a % b == 0:

@@ -72,6 +72,7 @@ def learn(
             or _solved(left, right, order)
             or _alike(left, right, order)
             or _divided(left, right, [name for name in order if name not in batches])
+            or _box(left, right, [name for name in order if name not in batches])
             or _one_of_many(left, right, batches)
             or _counted_in_rows(left, right, order)
             or _square(left, right, order, batches)
@@ -262,6 +263,42 @@ def _divisors(*dims: Dim) -> set[int]:
     atoms = {atom for dim in dims if isinstance(dim, Expr) for monomial, _ in dim.terms for atom in monomial}
     found = {arg for atom in atoms if atom.kind == "//" for arg in atom.args[1:] if isinstance(arg, int)}
     return found.union(*(_divisors(*atom.args) for atom in atoms))
+
+
+def _box(left: Dim, right: Dim, order: Sequence[str]) -> tuple[str, Dim] | None:
+    """The range of a size of an input that another one has as well, where all that matters is their product: images of which a
+    table of positions has an end. Taken alone, one of them would get what is left by a guess at the other."""
+    atoms = symbols(left, right)
+    if len(atoms) != 2 or not {*atoms} <= {*order} or not _multiplied(left, right):
+        return None
+    first = max(-(-atom.low // atom.multiple) * atom.multiple for atom in atoms.values())
+    last = min(TRIED, *(atom.high or TRIED for atom in atoms.values()))
+    step = lcm(*(atom.multiple for atom in atoms.values()))
+    fitting = [
+        size
+        for size in range(-(-first // step) * step, last + 1, step)
+        if _equal(left, right, dict.fromkeys(atoms, size))
+    ]
+    if len(fitting) < 2 or fitting != list(range(fitting[0], fitting[-1] + 1, step)) or fitting[-1] + step > TRIED:
+        return None
+    ends = fitting[0], fitting[-1]
+    name = next((name for name in atoms if (atoms[name].low, atoms[name].high) != ends), None)
+    corners = all(_equal(left, right, dict(zip(atoms, corner, strict=True))) for corner in (ends, ends[::-1]))
+    return (name, symbol(name, *ends, atoms[name].multiple)) if name is not None and corners else None
+
+
+def _multiplied(*dims: Dim) -> bool:
+    """True if sizes of different names are multiplied with each other somewhere in the dims."""
+    monomials = [monomial for dim in dims if isinstance(dim, Expr) for monomial, _ in dim.terms]
+    return any(
+        len({*symbols(*map(_alone, monomial))}) > 1 or any(_multiplied(*atom.args) for atom in monomial)
+        for monomial in monomials
+    )
+
+
+def _alone(atom: Atom) -> Expr:
+    """An atom as a size."""
+    return Expr({(atom,): 1})
 
 
 def _one_of_many(left: Dim, right: Dim, batches: Collection[str]) -> tuple[str, Dim] | None:

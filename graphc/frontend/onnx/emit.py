@@ -326,13 +326,13 @@ class SizeEmit(Emit):
         return tuple(self._known(np.asarray(result), type.dtype) for result, type in zip(results, types, strict=True))
 
     def _divides(self, op: Op, arrays: Sequence[np.ndarray | None]) -> bool:
-        """True if a division of sizes can be one of integers: by a positive number. True for every other operator."""
+        """True if a division of sizes can be one of integers: by a number that is not 0. True for every other operator."""
         if op != Binary("Div") or len(arrays) != 2 or arrays[0] is None or arrays[1] is None:
             return True
         pairs = list(np.broadcast(arrays[0], arrays[1]))
         if any(is_static(b) and b == 0 for _, b in pairs):
             return False
-        return all(is_static(a, b) or _least(b, 1) for a, b in pairs)
+        return all(is_static(b) or _least(b, 1) for _, b in pairs)
 
     def materialized(self, value: Value) -> Value:
         """The value as a tensor that nodes compute: sizes that are only known when the model runs become one."""

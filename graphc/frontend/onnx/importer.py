@@ -197,7 +197,7 @@ class Importer:
         except Undecidable as undecided:
             failed = True
             self._problem(label, node.op_type, f"{undecided} is not known before the model runs", PIN, unknown=True)
-        except (ModelError, ShapeError) as error:
+        except (ModelError, ShapeError, InputError) as error:
             raise ModelError(f"node {label} ({node.op_type}): {error}") from error
         except CLEAN_FAILURES as error:
             raise ModelError(f"node {label} ({node.op_type}) is not valid: {error}") from error
