@@ -445,6 +445,35 @@ def test_convolutions_with_channels_last_before_and_after(channels, activation):
             np.testing.assert_allclose(some.run()[0], exact, rtol=1e-5, atol=atol)
 
 
+@pytest.mark.parametrize(("channels", "dilation"), [((16, 16), 1), ((20, 33), 1), ((70, 130), 1), ((40, 24), 3)])
+def test_large_images_with_channels_last(channels, dilation):
+    """Of which tiles are transformed by the thread that multiplies them: the numbers of exact sums, infinities where windows
+    meet one, and the same bits with any number of threads."""
+    inner, outer = channels
+    height, width = RANDOM.integers(70, 100, 2).tolist()
+    some = Some()
+    x, kernel, added = (
+        some.input("x", 2, height, width, inner),
+        some.weight(outer, inner, 3, 3),
+        some.input("added", 2, height, width, outer),
+    )
+    settings = (1, 1, *[dilation] * 6, False, False)
+    y = some.b.call("graphc_conv_2d_last", kernel, x, some.weight(outer), *settings, added, rank=4)
+    some.output(some.b.unary("ggml_relu", y))
+    image, place = some.inputs["x"], (1, 33, 21, inner // 2)
+    image[place] = np.inf
+    atol = 9e-6 * inner**0.5
+    found, again = some.run(1)[0], some.run(3)[0]
+    np.testing.assert_array_equal(found, again)
+    op = Conv((1, 1), (dilation, dilation), (dilation, dilation), (dilation, dilation), 1)
+    with np.errstate(invalid="ignore"):
+        (exact,) = op.eval(image.transpose(0, 3, 1, 2).astype(np.float64), some.weights[0].astype(np.float64))
+        exact = np.maximum(exact.transpose(0, 2, 3, 1) + some.weights[1] + some.inputs["added"], 0)
+    np.testing.assert_array_equal(np.isfinite(found), np.isfinite(exact))
+    finite = np.isfinite(exact)
+    np.testing.assert_allclose(found[finite], exact[finite], rtol=1e-5, atol=atol)
+
+
 def of_lines(some: Some, x, channels: int, size: int, dilation: int = 1, activation: str = ""):
     """A convolution of lines, [N, C, W], as of images of a line."""
     width, inner, count = x.ne[:3]
@@ -748,12 +777,12 @@ def test_several_kernels_for_each_channel_are_convolutions_of_single_channels():
     some.check()
 
 
-def test_a_free_batch_changes_no_order():
-    """The numbers of images are not known, but that of an image's pixels is: bottlenecks are held as those of one image are."""
-    nodes, constants = [node("Relu", "x", "x0")], {}
+def bottlenecks(nodes: list, shape: list, constants: dict[str, np.ndarray]) -> list[str]:
+    """The composed program's functions for five bottlenecks behind nodes that make `x0`, of 256 channels, of `x`."""
+    kernels, nodes = dict(constants), list(nodes)
     shapes = {"a": (64, 256, 1, 1), "b": (64, 64, 3, 3), "c": (256, 64, 1, 1)}
     for block in range(5):
-        constants |= {name + str(block): np.ones(shape, np.float32) for name, shape in shapes.items()}
+        kernels |= {name + str(block): np.ones(size, np.float32) for name, size in shapes.items()}
         nodes += [
             node("Conv", f"x{block} a{block}", f"p{block}"),
             node("Relu", f"p{block}", f"q{block}"),
@@ -761,9 +790,23 @@ def test_a_free_batch_changes_no_order():
             node("Conv", f"r{block} c{block}", f"s{block}"),
             node("Add", f"s{block} x{block}", f"x{block + 1}"),
         ]
-    made = {}
-    for batch in (1, "batch"):
-        proto = model(nodes, [value("x", [batch, 256, 14, 14])], ["x5"], constants)
-        made[batch] = [call.function for call in composed(compile_program(proto)).calls]
-    assert made["batch"] == made[1]
-    assert "graphc_conv_2d_last" in made[1]
+    proto = model(nodes, [value("x", shape)], ["x5"], kernels)
+    return [call.function for call in composed(compile_program(proto)).calls]
+
+
+def test_a_free_batch_changes_no_order():
+    """The numbers of images are not known, but that of an image's pixels is: bottlenecks are held as those of one image are."""
+    one, any_number = (bottlenecks([node("Relu", "x", "x0")], [batch, 256, 14, 14], {}) for batch in (1, "batch"))
+    assert any_number == one
+    assert "graphc_conv_2d_last" in one
+
+
+def test_a_free_height_and_width_change_no_order():
+    """Copies are worth it at any size, or at none."""
+    patches = [node("Conv", "x patches", "x0", strides=[16, 16])]
+    kernel = {"patches": np.ones((256, 3, 16, 16), np.float32)}
+    small, large, free = (
+        bottlenecks(patches, [1, 3, *size], kernel) for size in ((64, 80), (2048, 2048), ("height", "width"))
+    )
+    assert small == large == free
+    assert free.count("graphc_conv_2d_last") >= 5
